@@ -1254,10 +1254,15 @@ class Shipping:
     def closed(self) -> bool:
         """True once it was stopped."""
     def waiting(self) -> bool:
-        """Return whether a process may be asleep until something has left the machine.
+        """Return whether a process may be asleep until what it appended has left the machine.
 
         It looks at the logs that this process has open, which a cut leaves open. Costs some
-        nanoseconds a log. A waiter that gave up may count once more.
+        nanoseconds a log. A waiter that gave up counts until the next acknowledgement.
+        """
+    def wait(self, timeout: float) -> bool:
+        """Sleep until a process waits, at most for so many seconds; return whether one may.
+
+        It may wait for a log that this process does not have open, so a cut should follow.
         """
     def fence(self) -> None:
         """Stop, because another store's process claimed the place: waiters get `Fenced`."""

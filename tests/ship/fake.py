@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -164,6 +165,11 @@ class FakeGuard:
 
     def waiting(self) -> bool:
         """Tell that none waits."""
+        return False
+
+    def wait(self, timeout: float) -> bool:
+        """Sleep as long as a store where no process waits."""
+        time.sleep(timeout)  # sleep: this is what it stands for
         return False
 
     def fence(self) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import falaj
 from falaj.errors import CorruptData, LockTimeout, NoShipper, PlaceRefused, UnknownOrigin
+from falaj.ship import shipper as shipper_module
 from falaj.ship.place import open_place
 from falaj.ship.shipper import Options, Shipper
 from falaj.ship.verify import verify_place
@@ -250,6 +251,51 @@ def test_a_remote_append_in_a_loop_waits_for_no_interval_between_flushes(tmp_pat
         stop.set()
         thread.join()
     assert sorted(taken)[2] < 0.07  # the quick ones, since other programs run beside this
+
+
+def test_a_remote_reader_that_waits_causes_no_flush_and_an_idle_shipper_sleeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipper_module, "FLUSH_S", 600.0)
+    with falaj.open(tmp_path / "store") as store:
+        orders = store.topic("orders", codec="bytes")
+        orders.append(b"first")
+        stop, shipped = threading.Event(), threading.Event()
+        shipper = Shipper(store, open_place(tmp_path / "place"), Options())
+        shipper.stop = shipper.patience.stop = stop
+        looks = 0
+
+        def turn(*, now: bool = True) -> bool:
+            nonlocal looks
+            looks += 1
+            return Shipper.turn(shipper, now=now)
+
+        monkeypatch.setattr(shipper, "turn", turn)
+        thread = threading.Thread(target=shipper.run, kwargs={"told": lambda _: shipped.set()})
+        thread.start()
+        assert shipped.wait(60)
+        orders.append(b"second", sync="remote", timeout=60)
+        flushes, begun = shipper.flushes, looks
+        seen: list[bytes | None] = []
+
+        def read() -> None:
+            for record in orders.follow(2, visibility="remote", timeout=60):
+                seen.append(record.value)
+                if record.value == b"last":
+                    break
+
+        reading = threading.Thread(target=read)
+        reading.start()
+        for number in range(20):
+            orders.append(b"%d" % number)
+            time.sleep(0.05)  # sleep: a shipper that a reader hurries flushes meanwhile
+        assert shipper.flushes == flushes
+        assert looks - begun <= 3
+        orders.append(b"last", sync="remote", timeout=60)
+        reading.join()
+        stop.set()
+        thread.join()
+    assert seen == [*(b"%d" % number for number in range(20)), b"last"]
 
 
 def test_a_second_process_that_ships_a_store_is_refused_while_the_first_lives(

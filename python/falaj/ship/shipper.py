@@ -47,6 +47,8 @@ FLUSH_S = 10.0
 SPACE_S = 0.02
 """Least seconds between the beginnings of two flushes: it bounds the requests of a fast place."""
 LOOK_S = 2.0
+_STOP_S = 0.1
+"""Seconds after which a shipper that sleeps looks whether it should stop."""
 _ASK_LEAST_S, _ASK_MOST_S, _ASK_SHARE = 0.001, 0.01, 1 / 32
 _GATHER_MOST_S, _GATHER_SHARE = 0.002, 1 / 16
 _SLEPT_LEAST_S = 60.0
@@ -246,7 +248,8 @@ class Shipper:
         sealed = self._sealed(cut)
         self._cut = cut
         if not delta and not sealed:
-            if not self._is_proved:  # an earlier process shipped it all
+            # An earlier process shipped it all, or a waiter gave up and left its flag.
+            if not self._is_proved or self._waits():
                 self._acknowledge(cut)
             return False
         late = clock - self._flushed_at >= FLUSH_S
@@ -416,7 +419,7 @@ class Shipper:
     # --- Waiting ---------------------------------------------------------------------------------
 
     def _waits(self) -> bool:
-        """Tell whether a process waits for the place."""
+        """Tell whether an append waits for the place. Readers hurry nobody."""
         return self._shipping is not None and self._shipping.waiting()
 
     def _sleep(self) -> None:
@@ -430,8 +433,8 @@ class Shipper:
         # Where a look found nothing, a waiter of a log that cannot be synced may be all there is.
         self.stop.wait(max(pause, ask_after(now - self._flushed_at)))
         until = now + LOOK_S
-        while (now := time.monotonic()) < until and not self._waits():
-            if self.stop.wait(ask_after(now - self._flushed_at)):
+        while (left := until - time.monotonic()) > 0 and not self.stop.is_set():
+            if self._shipping is None or self._shipping.wait(min(left, _STOP_S)):
                 return
 
     def _note(self) -> None:
@@ -466,7 +469,7 @@ def pause_after(began: float, ended: float, now: float) -> float:
 
 
 def ask_after(quiet: float) -> float:
-    """Return the seconds until the store is asked again for waiters; the longer quiet, the more."""
+    """Return the least seconds between two looks at the store; the longer quiet, the more."""
     return min(max(quiet * _ASK_SHARE, _ASK_LEAST_S), _ASK_MOST_S)
 
 

@@ -14,6 +14,8 @@
 //! | [`SYNC_FOLLOWERS`] | the log's counter | stable storage; appends leave the bit |
 //! | [`SYNC_WATCHERS`] | the bell | stable storage of several logs; appends leave the bit |
 //! | [`REMOTE_FOLLOWERS`], [`REMOTE_WATCHERS`] | likewise | records that have left the machine; appends leave the bits |
+//! | [`REMOTE_APPENDERS`] | the log's counter | that its own records have left the machine; appends leave the bit |
+//! | none: [`SHIPPER`] | the bell | a process that sets [`REMOTE_APPENDERS`] |
 //!
 //! ```text
 //! sleeper                                 writer
@@ -25,7 +27,7 @@
 //!   sleep while counter = ticket            wake those of the bit
 //! ```
 //!
-//! An append answers all bits but the four that wait for more than an append; the event that those
+//! An append answers all bits but the five that wait for more than an append; the event that those
 //! wait for answers all bits. So a process that waits for stable storage costs appends nothing, and
 //! appends do not wake it. A process that waits for several logs takes one ticket first, and then
 //! sets a flag in each log. Each bit is a futex mask of its own, so a wake for watchers does not
@@ -62,17 +64,23 @@ pub const SYNC_FOLLOWERS: u64 = 8;
 /// storage.
 pub const SYNC_WATCHERS: u64 = 16;
 
-/// Bit of a log's flag: a process may sleep on the log's counter until records have left the
-/// machine.
+/// Bit of a log's flag: a reader may sleep on the log's counter until records have left the machine.
 pub const REMOTE_FOLLOWERS: u64 = 32;
 /// Bit of a log's flag: a process may sleep on the bell until records of this log have left the
 /// machine.
 pub const REMOTE_WATCHERS: u64 = 64;
+/// Bit of a log's flag: a process may sleep on the log's counter until what it appended has left the
+/// machine. The shipper hurries for this one alone.
+pub const REMOTE_APPENDERS: u64 = 128;
+/// Futex mask of the process that ships, which sleeps on the bell. It is no bit of a flag:
+/// [`hurry`] always raises the bell.
+pub const SHIPPER: u64 = 256;
 
 /// The bits that an append leaves set, as it is no news for their sleepers.
-const AFTER_SYNC: u64 = SYNC_FOLLOWERS | SYNC_WATCHERS | REMOTE_FOLLOWERS | REMOTE_WATCHERS;
+const AFTER_SYNC: u64 =
+    SYNC_FOLLOWERS | SYNC_WATCHERS | REMOTE_FOLLOWERS | REMOTE_WATCHERS | REMOTE_APPENDERS;
 /// The bits whose sleepers sleep on the log's counter; the others sleep on the bell.
-const ON_COUNTER: u64 = FOLLOWERS | SYNC_FOLLOWERS | REMOTE_FOLLOWERS;
+const ON_COUNTER: u64 = FOLLOWERS | SYNC_FOLLOWERS | REMOTE_FOLLOWERS | REMOTE_APPENDERS;
 
 /// More sleepers than there can be; the kernel counts in `i32`.
 const ALL: u32 = i32::MAX as u32;
@@ -195,6 +203,12 @@ fn wake_those<W: SharedWord>(taken: u64, counter: &W, bell: Option<&W>) {
     if let (true, Some(bell)) = (on_bell != 0, bell) {
         wake_masked(bell, on_bell as u32);
     }
+}
+
+/// Wake the process that ships, after [`REMOTE_APPENDERS`] was set. It takes its ticket before it
+/// looks at the flags, so either it finds the bit, or its sleep ends.
+pub fn hurry(bell: &impl SharedWord) {
+    wake_masked(bell, SHIPPER as u32);
 }
 
 /// Wake all that sleep on a counter, flag or not: for closing a handle while one of its threads

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::store::Store;
-use crate::wait::patiently;
+use crate::wait::{patiently, seconds};
 
 /// Says that this process ships a store, until its block ends; `Store._shipping` makes it.
 #[pyclass(frozen, module = "falaj._core")]
@@ -25,12 +25,20 @@ impl Shipping {
         py.detach(|| self.0.stop(false));
     }
 
-    /// Return whether a process may be asleep until something has left the machine.
+    /// Return whether a process may be asleep until what it appended has left the machine.
     ///
     /// It looks at the logs that this process has open, which a cut leaves open. Costs some
-    /// nanoseconds a log. A waiter that gave up may count once more.
+    /// nanoseconds a log. A waiter that gave up counts until the next acknowledgement.
     fn waiting(&self) -> bool {
         self.0.is_awaited()
+    }
+
+    /// Sleep until a process waits, at most for so many seconds; return whether one may.
+    ///
+    /// It may wait for a log that this process does not have open, so a cut should follow.
+    fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        let longest = seconds(py, Some(timeout))?.unwrap_or_default();
+        Ok(py.detach(|| self.0.wait(longest)))
     }
 
     /// True once it was stopped.

@@ -377,10 +377,14 @@ impl Control {
         can_wait
     }
 
-    /// Return whether a process may be asleep until something has left the machine.
+    /// Return whether a process may be asleep until what it appended has left the machine.
     pub fn is_remote_awaited(&self) -> bool {
-        let remote = wake::REMOTE_FOLLOWERS | wake::REMOTE_WATCHERS;
-        self.word_value(at::WAITING) & remote != 0
+        self.word_value(at::WAITING) & wake::REMOTE_APPENDERS != 0
+    }
+
+    /// Wake the process that ships, for one that has set [`wake::REMOTE_APPENDERS`].
+    pub fn hurry(&self) {
+        self.notifier().iter().for_each(wake::hurry);
     }
 
     /// Wake the waiters after an append whose lock was just released, or else after a sync.

@@ -211,7 +211,13 @@ impl Log {
             match (control, ticket) {
                 (Some(control), Some(ticket)) if control.can_wait() => {
                     let (counter, flag) = (control.word(at::WAKE), control.word(at::WAITING));
-                    wake::park(&counter, &flag, who, ticket, bound, || done(self) || stirred());
+                    let has_news = || {
+                        if who == wake::REMOTE_APPENDERS {
+                            control.hurry();
+                        }
+                        done(self) || stirred()
+                    };
+                    wake::park(&counter, &flag, who, ticket, bound, has_news);
                 }
                 (control, ticket) => {
                     // It may not set a flag: look now and then.

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crate::format::wake::at;
 use crate::storage::{Map, Word};
+use crate::sync::Slept;
 use crate::wake::{self, Ticket};
 
 use super::follow::BACK_OFF;
@@ -76,6 +77,20 @@ impl Notifier {
         } else {
             // No process can ring it; a thread that closes the store unparks this one.
             std::thread::park_timeout(BOUND);
+        }
+    }
+
+    /// Sleep until a process waits for the one that ships, at most for this long; true if one may.
+    pub fn sleep_as_shipper(&self, ticket: Option<Ticket>, longest: Duration) -> bool {
+        match (self.counter().filter(|_| self.can_notify()), ticket) {
+            (Some(counter), Some(ticket)) => {
+                wake::wait_for(&counter, wake::SHIPPER, ticket, longest) == Slept::Woken
+            }
+            // No process can set a flag either.
+            _ => {
+                std::thread::sleep(longest);
+                false
+            }
         }
     }
 

@@ -173,7 +173,7 @@ impl Log {
             }
         };
         let sensible = (ASK_EVERY, stirred, check);
-        self.wait_while_sensible(wake::REMOTE_FOLLOWERS, is_done, sensible, timeout, interrupt)
+        self.wait_while_sensible(wake::REMOTE_APPENDERS, is_done, sensible, timeout, interrupt)
     }
 
     /// Check that a living process ships the store.
@@ -200,7 +200,7 @@ impl Log {
         self.control.get().into_iter().for_each(|control| control.notify(false));
     }
 
-    /// Return whether a process may be asleep until something has left the machine.
+    /// Return whether a process may be asleep until what it appended has left the machine.
     pub fn is_remote_awaited(&self) -> bool {
         self.control().is_some_and(Control::is_remote_awaited)
     }

@@ -9,6 +9,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use super::{Membership, Store, files};
 use crate::error::{Error, IoResult, Result};
@@ -16,7 +17,7 @@ use crate::format::address::Address;
 use crate::format::names;
 use crate::format::wake::at;
 use crate::lock::{Fate, Holders};
-use crate::log::Log;
+use crate::log::{Log, Notifier};
 use crate::shipper::{self, Shipper, decode, encode};
 use crate::storage::Map;
 
@@ -47,7 +48,7 @@ impl Store {
             if let Shipper::Process(other) = decode(seen) {
                 let busy = || Error::LockTimeout {
                     path: path.clone(),
-                    waited: std::time::Duration::ZERO,
+                    waited: Duration::ZERO,
                     holder: format!("{}, which ships the store,", member.describe(other)),
                 };
                 match member.fate(other).doing("look at", &self.layout().slots())? {
@@ -138,10 +139,32 @@ impl Shipping {
         self.member.notify_remote();
     }
 
-    /// Return true if a process may be asleep until something has left the machine. It looks at the
-    /// logs that this process has open, which a cut leaves open. A waiter that gave up may count once.
+    /// Return true if a process may be asleep until what it appended has left the machine. It looks at
+    /// the logs that this process has open, which a cut leaves open. A waiter that gave up counts until
+    /// the next acknowledgement. Readers do not count: they see what comes, and hurry nobody.
     pub fn is_awaited(&self) -> bool {
         self.member.logs().living().iter().any(|log| log.is_remote_awaited())
+    }
+
+    /// Sleep until a process waits, at most for this long; true if one may. It may wait for a log that
+    /// this process does not have open, so a cut should follow.
+    pub fn wait(&self, longest: Duration) -> bool {
+        let bell = Notifier::new(Some(self.page.clone()));
+        let end = Instant::now() + longest;
+        loop {
+            // The ticket comes first: a process that sets its flag after the look ends the sleep.
+            let ticket = bell.ticket();
+            if self.is_awaited() {
+                return true;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.is_over() {
+                return false;
+            }
+            if bell.sleep_as_shipper(ticket, left) {
+                return true;
+            }
+        }
     }
 
     /// Return true once it was stopped.

@@ -107,7 +107,7 @@ impl Log {
                     && self.shipper.load(Ordering::Acquire) != seen
             };
             let news = || self.is_remote(target, broken) || stirred();
-            wake::park(&self.counter, &self.waiting, wake::REMOTE_FOLLOWERS, ticket, FOREVER, news);
+            wake::park(&self.counter, &self.waiting, wake::REMOTE_APPENDERS, ticket, FOREVER, news);
         }
     }
 }
@@ -240,4 +240,68 @@ fn of_two_that_begin_to_ship_at_once_one_is_named() {
         let named = if first { me() } else { two };
         assert_eq!(decode(word.load(Ordering::Acquire)), Shipper::Process(named));
     });
+}
+
+/// An order of steps in which an append is not seen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unseen {
+    /// The append wakes the shipper before it sets its bit.
+    HurriedEarly,
+    /// The append wakes no shipper.
+    NotHurried,
+    /// The shipper takes its ticket after it looked.
+    LateTicket,
+}
+
+/// An append begins to wait, and the process that ships sleeps until it finds that.
+fn hurry(broken: Option<Unseen>) {
+    every(move || {
+        let waiting = Arc::new(ModelWord::new(0));
+        let bell = Arc::new(ModelWord::new(0));
+        let append = (Arc::clone(&waiting), Arc::clone(&bell));
+        let append = thread::spawn(move || {
+            let (waiting, bell) = append;
+            if broken == Some(Unseen::HurriedEarly) {
+                wake::hurry(&*bell);
+            }
+            wake::register_waiter(&*waiting, wake::REMOTE_APPENDERS);
+            if broken.is_none() || broken == Some(Unseen::LateTicket) {
+                wake::hurry(&*bell);
+            }
+        });
+        let is_awaited = || waiting.load(Ordering::Relaxed) & wake::REMOTE_APPENDERS != 0;
+        loop {
+            let ticket = wake::observe(&*bell);
+            if is_awaited() {
+                break;
+            }
+            let late = broken == Some(Unseen::LateTicket);
+            let ticket = if late { wake::observe(&*bell) } else { ticket };
+            wake::wait_for(&*bell, wake::SHIPPER, ticket, FOREVER);
+        }
+        append.join().unwrap();
+    });
+}
+
+#[test]
+fn a_shipper_that_sleeps_hears_of_an_append_that_waits() {
+    hurry(None);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_append_that_hurries_before_it_sets_its_bit_leaves_the_shipper_asleep() {
+    hurry(Some(Unseen::HurriedEarly));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_append_that_hurries_nobody_leaves_the_shipper_asleep() {
+    hurry(Some(Unseen::NotHurried));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_shipper_that_takes_its_ticket_after_its_look_sleeps_for_ever() {
+    hurry(Some(Unseen::LateTicket));
 }

@@ -361,6 +361,54 @@ fn a_remote_follower_sleeps_until_an_acknowledgement_wakes_it() {
 }
 
 #[test]
+fn a_shipper_sleeps_until_an_append_waits_and_a_reader_does_not_wake_it() {
+    const LONG: Duration = Duration::from_secs(60);
+    let mut pair = Pair::new();
+    let shipping = pair.shipping.take().unwrap();
+    let remote = pair.orders.with_visibility(Visibility::Remote);
+    let log = remote.log();
+    fill(&pair.orders, 0, 3);
+    pair.orders.flush().unwrap();
+    assert!(!shipping.wait(Duration::ZERO));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let seen = log.remote().unwrap();
+        let over = || is_over.load(Ordering::SeqCst);
+        let reader = scope.spawn(|| log.wait_for_remote(Address(seen.0 + 1), SOON, &over));
+        while page(&pair.orders).load(at::WAITING) & falaj::internals::wake::REMOTE_FOLLOWERS == 0 {
+            std::thread::yield_now();
+        }
+        assert!(!shipping.wait(Duration::from_millis(50)), "a reader hurried the shipper");
+        let began = Instant::now();
+        let appended = pair.append_while(|| {
+            assert!(shipping.wait(LONG));
+            assert!(began.elapsed() < LONG / 2, "no process woke it");
+            pair.acknowledge(pair.durable());
+        });
+        assert_eq!(appended.unwrap(), 3);
+        assert_eq!(reader.join().unwrap().unwrap(), Wait::News);
+    });
+    // The acknowledgement took the flag.
+    assert!(!shipping.wait(Duration::from_millis(50)));
+}
+
+#[test]
+fn an_append_to_a_log_that_the_shipper_has_not_open_ends_its_sleep() {
+    let mut pair = Pair::new();
+    let shipping = pair.shipping.take().unwrap();
+    // In this process no log is open, so it cannot look at flags: only the wake tells.
+    assert!(!shipping.wait(Duration::ZERO));
+    let appended = std::thread::scope(|scope| {
+        let sleeping = scope.spawn(|| shipping.wait(Duration::from_secs(60)));
+        pair.append_asking(|_| {
+            assert!(sleeping.join().unwrap());
+            pair.acknowledge(pair.durable());
+        })
+    });
+    assert_eq!(appended.unwrap(), 0);
+}
+
+#[test]
 fn a_watch_over_remote_topics_reports_acknowledgements_only() {
     let pair = Pair::new();
     let remote = pair.orders.with_visibility(Visibility::Remote);
