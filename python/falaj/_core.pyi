@@ -1988,6 +1988,16 @@ class Cut:
             CorruptData: The segment is gone, or another one has its name.
             InvalidArgument: The cut does not have these bytes.
         """
+    def gather(self, parts: Sequence[bytes | tuple[str, int, int, int]]) -> bytes:
+        """Join bytes and ranges of segments' blocks, which are read to their place without a copy.
+
+        Args:
+            parts: Bytes, or the log, the sequence, the start and the stop of a range as in `read`.
+
+        Raises:
+            CorruptData: A segment is gone, or another one has its name.
+            InvalidArgument: The cut does not have these bytes.
+        """
 
 @final
 class CutLog:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from falaj.errors import CorruptData
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from falaj.ship.tree import View
 
@@ -115,6 +115,10 @@ class FakeCut:
                         raise CorruptData("the segment is gone")
                     return bytes(segment.source.data[start - FIRST : stop - FIRST])
         raise CorruptData("there is no such segment")
+
+    def gather(self, parts: Sequence[bytes | tuple[str, int, int, int]]) -> bytes:
+        """Join bytes and ranges of segments."""
+        return b"".join(each if isinstance(each, bytes) else self.read(*each) for each in parts)
 
 
 class FakeLog:

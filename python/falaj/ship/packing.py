@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from falaj.errors import CorruptData
 from falaj.ship.objects import Uploads, all_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from falaj.ship.origin import Origin
 
-__all__ = ["INLINE_MAX", "Read", "Sealing", "Wanted", "put_together", "repack"]
+__all__ = ["INLINE_MAX", "Join", "Sealing", "Wanted", "put_together", "repack"]
 
 INLINE_MAX = 48 << 10
 """Bytes that go into the number itself: one request instead of two in a row."""
@@ -34,24 +34,24 @@ _PAGE = FIRST_BLOCK // 2
 
 
 class Wanted(NamedTuple):
-    """Bytes that are to be put: where they come from, and what takes their piece."""
+    """Bytes that are to be put: what they are for `join`, and what takes their piece."""
 
     position: int
     size: int
-    read: Callable[[], bytes]
+    part: Any
     into: Callable[[Piece], None]
 
 
 if TYPE_CHECKING:
-    Read = Callable[[int, int], bytes]
-    """Reads a range of bytes of a segment."""
+    Join = Callable[[Sequence[Any]], bytes]
+    """Joins bytes and parts of `Wanted`. `Cut.gather` reads ranges of segments to their place."""
 
 
 # --- Packs ----------------------------------------------------------------------------------------
 
 
 def put_together(
-    wanted: Sequence[Wanted], uploads: Uploads, inline_most: int = INLINE_MAX
+    wanted: Sequence[Wanted], uploads: Uploads, join: Join, inline_most: int = INLINE_MAX
 ) -> tuple[dict[str, int], bytes]:
     """Put bytes into as few objects as make sense, and give everyone its piece.
 
@@ -59,21 +59,25 @@ def put_together(
         The objects with their sizes, and the bytes that go into the number instead.
     """
     if sum(each.size for each in wanted) <= inline_most:
-        inline, pieces = _joined(wanted)
+        inline, pieces = _joined(wanted, join)
         _deliver(wanted, pieces, INLINE)
         return {}, inline
     packs = list(_packs(wanted))
     pieces_of: list[list[Piece]] = [[] for _ in packs]
-    started = [_start(pack, pieces, uploads) for pack, pieces in zip(packs, pieces_of, strict=True)]
+    started = [
+        _start(pack, pieces, uploads, join) for pack, pieces in zip(packs, pieces_of, strict=True)
+    ]
     keys = all_of(started)
     for pack, pieces, key in zip(packs, pieces_of, keys, strict=True):
         _deliver(pack, pieces, key)
     return {key: uploads.sizes[key] for key in keys}, b""
 
 
-def _start(pack: Sequence[Wanted], pieces: list[Piece], uploads: Uploads) -> Future[str]:
+def _start(
+    pack: Sequence[Wanted], pieces: list[Piece], uploads: Uploads, join: Join
+) -> Future[str]:
     def make() -> bytes:
-        body, found = _joined(pack, os.urandom(SALT))
+        body, found = _joined(pack, join, os.urandom(SALT))
         pieces.extend(found)
         return body
 
@@ -92,17 +96,17 @@ def _packs(wanted: Sequence[Wanted]) -> Iterator[list[Wanted]]:
     yield pack
 
 
-def _joined(wanted: Sequence[Wanted], salt: bytes = b"") -> tuple[bytes, list[Piece]]:
-    """Join bytes behind a salt, in one copy; the key of their pieces comes later."""
-    parts = [salt]
-    offset = len(salt)
+def _joined(wanted: Sequence[Wanted], join: Join, salt: bytes = b"") -> tuple[bytes, list[Piece]]:
+    """Join bytes behind a salt; the key of their pieces comes later."""
+    body = join([salt, *(each.part for each in wanted)])
+    bytes_of, offset = memoryview(body), len(salt)
     pieces: list[Piece] = []
     for each in wanted:
-        data = each.read()
-        pieces.append(Piece(each.position, len(data), INLINE, offset, zlib.crc32(data)))
-        parts.append(data)
-        offset += len(data)
-    return b"".join(parts), pieces
+        crc = zlib.crc32(bytes_of[offset : offset + each.size])
+        pieces.append(Piece(each.position, each.size, INLINE, offset, crc))
+        offset += each.size
+    assert offset == len(body)
+    return body, pieces
 
 
 def _deliver(wanted: Sequence[Wanted], pieces: Sequence[Piece], key: str) -> None:
@@ -128,7 +132,7 @@ class Sealing:
         log: Directory of the log.
         segment: The segment, with the pieces that the place has.
         missing: The ranges of bytes that the place lacks.
-        read: Reads its bytes.
+        join: Joins bytes and ranges of segments.
         origin: Where the pieces are.
     """
 
@@ -137,10 +141,10 @@ class Sealing:
         log: str,
         segment: Segment,
         missing: Sequence[tuple[int, int]],
-        read: Read,
+        join: Join,
         origin: Origin,
     ) -> None:
-        self.log, self.segment, self._read, self._origin = log, segment, read, origin
+        self.log, self.segment, self._join, self._origin = log, segment, join, origin
         self._parts = list(_parts(segment, missing))
         self._pieces: list[list[Piece]] = [[] for _ in self._parts]
         self._started: list[Future[str]] = []
@@ -174,22 +178,25 @@ class Sealing:
     def _part(self, number: int) -> bytes:
         """Make the body of a part: the header as a file has it, then bytes without holes."""
         header = self.segment.header
-        parts = [header.ljust(_PAGE, b"\0") * 2 if number == 0 else header]
-        offset, pieces = len(parts[0]), list[Piece]()
-        for start, stop, old in self._parts[number]:
-            data = self._read(start, min(stop, self.segment.length))
+        head = header.ljust(_PAGE, b"\0") * 2 if number == 0 else header
+        ranges = [
+            each._replace(stop=min(each.stop, self.segment.length)) for each in self._parts[number]
+        ]
+        sequence = self.segment.sequence
+        body = self._join([head, *((self.log, sequence, each.start, each.stop) for each in ranges)])
+        bytes_of, offset, pieces = memoryview(body), len(head), list[Piece]()
+        for start, stop, old in ranges:
+            data = bytes_of[offset : offset + stop - start]
             crc = zlib.crc32(data)
             self._expect_same(start, data, crc, old)
             pieces.append(Piece(start, len(data), INLINE, offset, crc))
-            parts.append(data)
             offset += len(data)
         self._pieces[number] = pieces
-        return b"".join(parts)
+        return body
 
-    def _expect_same(self, start: int, data: bytes, crc: int, old: list[Piece]) -> None:
-        bytes_of = memoryview(data)
+    def _expect_same(self, start: int, data: memoryview, crc: int, old: list[Piece]) -> None:
         for piece in old:
-            mine = bytes_of[piece.position - start : piece.stop - start]
+            mine = data[piece.position - start : piece.stop - start]
             if len(mine) == len(data) == piece.length:
                 same = crc == piece.crc
             elif len(mine) == piece.length:
@@ -243,20 +250,20 @@ def repack(view: View, origin: Origin, uploads: Uploads) -> None:
     if not runs:
         return
 
-    def joined(pieces: list[Piece]) -> bytes:
+    def join(parts: Sequence[bytes | list[Piece]]) -> bytes:
         return b"".join(
-            uploads.patience(lambda piece=piece: origin.bytes_of(piece))  # type: ignore[misc]
-            for piece in pieces
+            data
+            for part in parts
+            for data in (
+                (part,)
+                if isinstance(part, bytes)
+                else (
+                    uploads.patience(lambda piece=piece: origin.bytes_of(piece))  # type: ignore[misc]
+                    for piece in part
+                )
+            )
         )
 
-    wanted = [
-        Wanted(
-            run.pieces[0].position,
-            run.length,
-            lambda pieces=run.pieces: joined(pieces),  # type: ignore[misc]
-            run.becomes,
-        )
-        for run in runs
-    ]
-    objects, _ = put_together(wanted, uploads, inline_most=-1)
+    wanted = [Wanted(run.pieces[0].position, run.length, run.pieces, run.becomes) for run in runs]
+    objects, _ = put_together(wanted, uploads, join, inline_most=-1)
     view.sizes.update(objects)

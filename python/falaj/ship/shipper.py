@@ -292,16 +292,15 @@ class Shipper:
         """Put all bytes, and say what changed."""
         uploads = self._driver.uploads
         assert uploads is not None
-        wanted = [_of_log(want, cut) for want in delta.wanted]
+        wanted = [_of_log(want) for want in delta.wanted]
         for changed in delta.files.values():
             if changed is not None:
                 file, blocks = changed
                 wanted += [
-                    Wanted(at, len(data), data.__bytes__, file.pieces.append)
-                    for at, data in blocks.items()
+                    Wanted(at, len(data), data, file.pieces.append) for at, data in blocks.items()
                 ]
         self._put_backlog(cut, delta, uploads)
-        objects, inline = put_together(wanted, uploads)
+        objects, inline = put_together(wanted, uploads, cut.gather)
         flush = Flush(0, 0, "", time.time_ns() // 1000, delta.logs, {}, objects, inline)
         flush.files = {path: each and each[0] for path, each in delta.files.items()}
         for directory, segment in sealed:
@@ -369,11 +368,7 @@ class Shipper:
     def _sealing_of(self, directory: str, segment: Segment, cut: Cut) -> Sealing:
         found = _segment_in(cut, directory, segment)
         missing = found.extents(segment.reach) if segment.reach < segment.length else []
-
-        def read(start: int, stop: int) -> bytes:
-            return cut.read(directory, segment.sequence, start, stop)
-
-        return Sealing(directory, segment, missing, read, self._driver.origin)
+        return Sealing(directory, segment, missing, cut.gather, self._driver.origin)
 
     def _start_sealing(self) -> None:
         """Begin to put sealed segments whole; a later flush names them."""
@@ -487,11 +482,9 @@ def _copy(segment: Segment) -> Segment:
     )
 
 
-def _of_log(want: Want, cut: Cut) -> Wanted:
-    def read() -> bytes:
-        return cut.read(want.log, want.segment.sequence, want.start, want.stop)
-
-    return Wanted(want.start, want.stop - want.start, read, want.segment.pieces.append)
+def _of_log(want: Want) -> Wanted:
+    part = want.log, want.segment.sequence, want.start, want.stop
+    return Wanted(want.start, want.stop - want.start, part, want.segment.pieces.append)
 
 
 def _segment_in(cut: Cut, directory: str, segment: Segment) -> CutSegment:

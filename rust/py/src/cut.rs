@@ -69,7 +69,32 @@ pub(crate) fn generation(py: Python<'_>, text: &str) -> PyResult<[u8; 16]> {
     unhex(text).ok_or_else(unreadable)
 }
 
+/// What `Cut.gather` joins.
+#[derive(FromPyObject)]
+enum Part<'py> {
+    Bytes(Bound<'py, PyBytes>),
+    /// Log, sequence, start, stop.
+    Blocks(String, u64, u64, u64),
+}
+
+impl Part<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.as_bytes().len(),
+            Self::Blocks(_, _, start, stop) => stop.saturating_sub(*start) as usize,
+        }
+    }
+}
+
 impl Cut {
+    fn position_of(&self, py: Python<'_>, log: &str) -> PyResult<usize> {
+        let at = self.0.logs().iter().position(|of| of.directory() == log);
+        at.ok_or_else(|| {
+            let what = format!("the cut has no log {log:?}; ask for one of its logs");
+            raise(py, &Error::InvalidArgument { what })
+        })
+    }
+
     /// Return the engine's cut.
     #[allow(dead_code, reason = "acknowledging a cut needs it")]
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -122,13 +147,45 @@ impl Cut {
         start: u64,
         stop: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let at = self.0.logs().iter().position(|of| of.directory() == log);
-        let at = at.ok_or_else(|| {
-            let what = format!("the cut has no log {log:?}; ask for one of its logs");
-            raise(py, &Error::InvalidArgument { what })
-        })?;
-        let read = py.detach(|| self.0.read(at, sequence, start..stop)).or_raise(py)?;
-        Ok(PyBytes::new(py, &read))
+        self.gather(py, vec![Part::Blocks(log.to_owned(), sequence, start, stop)])
+    }
+
+    /// Join bytes and ranges of segments' blocks, which are read to their place without a copy.
+    ///
+    /// Args:
+    ///     parts: Bytes, or the log, the sequence, the start and the stop of a range as in `read`.
+    ///
+    /// Raises:
+    ///     CorruptData: A segment is gone, or another one has its name.
+    ///     InvalidArgument: The cut does not have these bytes.
+    fn gather<'py>(&self, py: Python<'py>, parts: Vec<Part<'py>>) -> PyResult<Bound<'py, PyBytes>> {
+        let mut reads = Vec::with_capacity(parts.len());
+        for part in &parts {
+            if let Part::Blocks(log, sequence, start, stop) = part {
+                let at = self.position_of(py, log)?;
+                self.0.expect(at, *sequence, &(*start..*stop)).or_raise(py)?;
+                reads.push((at, *sequence, *start));
+            }
+        }
+        let len = parts.iter().map(Part::len).sum();
+        PyBytes::new_with(py, len, |mut rest| {
+            let mut ranges = reads.into_iter();
+            let mut tasks = Vec::new();
+            for part in &parts {
+                let (place, behind) = rest.split_at_mut(part.len());
+                rest = behind;
+                match part {
+                    Part::Bytes(bytes) => place.copy_from_slice(bytes.as_bytes()),
+                    Part::Blocks(..) => tasks.extend(ranges.next().map(|range| (range, place))),
+                }
+            }
+            let read = || {
+                tasks.into_iter().try_for_each(|((log, sequence, at), place)| {
+                    self.0.read_into(log, sequence, at, place)
+                })
+            };
+            py.detach(read).or_raise(py)
+        })
     }
 
     fn __repr__(&self) -> String {

@@ -336,21 +336,39 @@ impl Cut {
         self.settings.iter().chain(&self.consumers).chain(&self.queues)
     }
 
+    /// Check that the cut has bytes of blocks of a segment, which can then be read.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for bytes that are not in the cut.
+    pub fn expect(&self, log: usize, sequence: u64, bytes: &Range<u64>) -> Result<()> {
+        let of_log = self.logs.get(log).ok_or_else(|| Error::invalid("the cut has no such log"))?;
+        of_log.cut.expect_blocks(sequence, bytes)
+    }
+
     /// Read bytes of blocks of a segment.
+    ///
+    /// # Errors
+    /// As [`Cut::read_into`].
+    pub fn read(&self, log: usize, sequence: u64, bytes: Range<u64>) -> Result<Vec<u8>> {
+        self.expect(log, sequence, &bytes)?;
+        let mut read = vec![0; (bytes.end - bytes.start) as usize];
+        self.read_into(log, sequence, bytes.start, &mut read)?;
+        Ok(read)
+    }
+
+    /// Read bytes of blocks of a segment from a position on, as many as there is room for.
     ///
     /// # Errors
     /// `InvalidArgument` for bytes that are not in the cut. `CorruptData` if the segment is gone, or
     /// another one has its name. `SystemCallFailed`.
-    pub fn read(&self, log: usize, sequence: u64, bytes: Range<u64>) -> Result<Vec<u8>> {
-        let of_log = self.logs.get(log).ok_or_else(|| Error::invalid("the cut has no such log"))?;
-        of_log.cut.expect_blocks(sequence, &bytes)?;
-        let (file, path) = self.open(log, of_log, sequence)?;
-        let mut read = vec![0; (bytes.end - bytes.start) as usize];
-        let got = file.read_at(&mut read, bytes.start).doing("read", &path)?;
-        if got < read.len() {
-            return Err(Error::corrupt(&path, bytes.start + got as u64, "the segment was cut off"));
+    pub fn read_into(&self, log: usize, sequence: u64, at: u64, into: &mut [u8]) -> Result<()> {
+        self.expect(log, sequence, &(at..at.saturating_add(into.len() as u64)))?;
+        let (file, path) = self.open(log, &self.logs[log], sequence)?;
+        let got = file.read_at(into, at).doing("read", &path)?;
+        if got < into.len() {
+            return Err(Error::corrupt(&path, at + got as u64, "the segment was cut off"));
         }
-        Ok(read)
+        Ok(())
     }
 
     /// Open the file of a segment; the last one stays open, since reads of one follow each other.
