@@ -1988,11 +1988,16 @@ class Cut:
             CorruptData: The segment is gone, or another one has its name.
             InvalidArgument: The cut does not have these bytes.
         """
-    def gather(self, parts: Sequence[bytes | tuple[str, int, int, int]]) -> bytes:
+    def gather(
+        self, parts: Sequence[bytes | tuple[str, int, int, int]]
+    ) -> tuple[bytes, list[int]]:
         """Join bytes and ranges of segments' blocks, which are read to their place without a copy.
 
         Args:
             parts: Bytes, or the log, the sequence, the start and the stop of a range as in `read`.
+
+        Returns:
+            All of it, and the CRC-32 of each part.
 
         Raises:
             CorruptData: A segment is gone, or another one has its name.

@@ -116,9 +116,10 @@ class FakeCut:
                     return bytes(segment.source.data[start - FIRST : stop - FIRST])
         raise CorruptData("there is no such segment")
 
-    def gather(self, parts: Sequence[bytes | tuple[str, int, int, int]]) -> bytes:
+    def gather(self, parts: Sequence[bytes | tuple[str, int, int, int]]) -> tuple[bytes, list[int]]:
         """Join bytes and ranges of segments."""
-        return b"".join(each if isinstance(each, bytes) else self.read(*each) for each in parts)
+        found = [each if isinstance(each, bytes) else self.read(*each) for each in parts]
+        return b"".join(found), [zlib.crc32(each) for each in found]
 
 
 class FakeLog:

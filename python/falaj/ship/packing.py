@@ -43,8 +43,8 @@ class Wanted(NamedTuple):
 
 
 if TYPE_CHECKING:
-    Join = Callable[[Sequence[Any]], bytes]
-    """Joins bytes and parts of `Wanted`. `Cut.gather` reads ranges of segments to their place."""
+    Join = Callable[[Sequence[Any]], tuple[bytes, list[int]]]
+    """Joins bytes and parts of `Wanted`, and computes the CRC-32 of each, as `Cut.gather` does."""
 
 
 # --- Packs ----------------------------------------------------------------------------------------
@@ -98,11 +98,10 @@ def _packs(wanted: Sequence[Wanted]) -> Iterator[list[Wanted]]:
 
 def _joined(wanted: Sequence[Wanted], join: Join, salt: bytes = b"") -> tuple[bytes, list[Piece]]:
     """Join bytes behind a salt; the key of their pieces comes later."""
-    body = join([salt, *(each.part for each in wanted)])
-    bytes_of, offset = memoryview(body), len(salt)
+    body, checksums = join([salt, *(each.part for each in wanted)])
+    offset = len(salt)
     pieces: list[Piece] = []
-    for each in wanted:
-        crc = zlib.crc32(bytes_of[offset : offset + each.size])
+    for each, crc in zip(wanted, checksums[1:], strict=True):
         pieces.append(Piece(each.position, each.size, INLINE, offset, crc))
         offset += each.size
     assert offset == len(body)
@@ -183,11 +182,12 @@ class Sealing:
             each._replace(stop=min(each.stop, self.segment.length)) for each in self._parts[number]
         ]
         sequence = self.segment.sequence
-        body = self._join([head, *((self.log, sequence, each.start, each.stop) for each in ranges)])
+        body, checksums = self._join(
+            [head, *((self.log, sequence, each.start, each.stop) for each in ranges)]
+        )
         bytes_of, offset, pieces = memoryview(body), len(head), list[Piece]()
-        for start, stop, old in ranges:
+        for (start, stop, old), crc in zip(ranges, checksums[1:], strict=True):
             data = bytes_of[offset : offset + stop - start]
-            crc = zlib.crc32(data)
             self._expect_same(start, data, crc, old)
             pieces.append(Piece(start, len(data), INLINE, offset, crc))
             offset += len(data)
@@ -250,19 +250,17 @@ def repack(view: View, origin: Origin, uploads: Uploads) -> None:
     if not runs:
         return
 
-    def join(parts: Sequence[bytes | list[Piece]]) -> bytes:
+    def bytes_of(part: bytes | list[Piece]) -> bytes:
+        if isinstance(part, bytes):
+            return part
         return b"".join(
-            data
-            for part in parts
-            for data in (
-                (part,)
-                if isinstance(part, bytes)
-                else (
-                    uploads.patience(lambda piece=piece: origin.bytes_of(piece))  # type: ignore[misc]
-                    for piece in part
-                )
-            )
+            uploads.patience(lambda piece=piece: origin.bytes_of(piece))  # type: ignore[misc]
+            for piece in part
         )
+
+    def join(parts: Sequence[bytes | list[Piece]]) -> tuple[bytes, list[int]]:
+        found = [bytes_of(part) for part in parts]
+        return b"".join(found), [zlib.crc32(each) for each in found]
 
     wanted = [Wanted(run.pieces[0].position, run.length, run.pieces, run.becomes) for run in runs]
     objects, _ = put_together(wanted, uploads, join, inline_most=-1)

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use falaj::internals::error::Error;
+use falaj::internals::format::checksum::crc32;
 use falaj::internals::format::names::{hex, unhex};
 use falaj::internals::log::SegmentCut;
 use falaj::internals::store::{Cut as Inner, CutFile as InnerFile, CutLog as InnerLog, TopicEnd};
@@ -147,7 +148,8 @@ impl Cut {
         start: u64,
         stop: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        self.gather(py, vec![Part::Blocks(log.to_owned(), sequence, start, stop)])
+        let part = Part::Blocks(log.to_owned(), sequence, start, stop);
+        self.gather(py, vec![part]).map(|(read, _)| read)
     }
 
     /// Join bytes and ranges of segments' blocks, which are read to their place without a copy.
@@ -155,37 +157,53 @@ impl Cut {
     /// Args:
     ///     parts: Bytes, or the log, the sequence, the start and the stop of a range as in `read`.
     ///
+    /// Returns:
+    ///     All of it, and the CRC-32 of each part.
+    ///
     /// Raises:
     ///     CorruptData: A segment is gone, or another one has its name.
     ///     InvalidArgument: The cut does not have these bytes.
-    fn gather<'py>(&self, py: Python<'py>, parts: Vec<Part<'py>>) -> PyResult<Bound<'py, PyBytes>> {
-        let mut reads = Vec::with_capacity(parts.len());
+    fn gather<'py>(
+        &self,
+        py: Python<'py>,
+        parts: Vec<Part<'py>>,
+    ) -> PyResult<(Bound<'py, PyBytes>, Vec<u32>)> {
+        let mut sources = Vec::with_capacity(parts.len());
         for part in &parts {
-            if let Part::Blocks(log, sequence, start, stop) = part {
-                let at = self.position_of(py, log)?;
-                self.0.expect(at, *sequence, &(*start..*stop)).or_raise(py)?;
-                reads.push((at, *sequence, *start));
-            }
+            sources.push(match part {
+                Part::Bytes(_) => None,
+                Part::Blocks(log, sequence, start, stop) => {
+                    let at = self.position_of(py, log)?;
+                    self.0.expect(at, *sequence, &(*start..*stop)).or_raise(py)?;
+                    Some((at, *sequence, *start))
+                }
+            });
         }
+        let mut checksums = Vec::new();
         let len = parts.iter().map(Part::len).sum();
-        PyBytes::new_with(py, len, |mut rest| {
-            let mut ranges = reads.into_iter();
-            let mut tasks = Vec::new();
+        let joined = PyBytes::new_with(py, len, |mut rest| {
+            let mut places = Vec::with_capacity(parts.len());
             for part in &parts {
                 let (place, behind) = rest.split_at_mut(part.len());
                 rest = behind;
-                match part {
-                    Part::Bytes(bytes) => place.copy_from_slice(bytes.as_bytes()),
-                    Part::Blocks(..) => tasks.extend(ranges.next().map(|range| (range, place))),
+                if let Part::Bytes(bytes) = part {
+                    place.copy_from_slice(bytes.as_bytes());
                 }
+                places.push(place);
             }
-            let read = || {
-                tasks.into_iter().try_for_each(|((log, sequence, at), place)| {
-                    self.0.read_into(log, sequence, at, place)
-                })
+            let fill = || {
+                let each = sources.into_iter().zip(places).map(|(source, place)| {
+                    if let Some((log, sequence, at)) = source {
+                        self.0.read_into(log, sequence, at, place)?;
+                    }
+                    Ok(crc32(place))
+                });
+                each.collect::<Result<Vec<_>, Error>>()
             };
-            py.detach(read).or_raise(py)
-        })
+            checksums = py.detach(fill).or_raise(py)?;
+            Ok(())
+        })?;
+        Ok((joined, checksums))
     }
 
     fn __repr__(&self) -> String {
