@@ -474,9 +474,10 @@ class AnyTopic(_core.AnyTopic[T]):
         """Delete the records before a time, for all readers; `Topic.trim` also takes an offset.
 
         They are gone for every reader when this returns, also after a power failure: reading them
-        raises `OffsetOutOfRange`. A reader that stands in a file reads that file to its end. Values
-        that were read before stay valid. A file is removed once all of its records are gone; the
-        newest one stays. Offsets go on as before.
+        raises `OffsetOutOfRange`, also for a reader that stands before them. What was read before
+        stays valid: records, batches, and those that threads of an Arrow reader have read ahead. A
+        file is removed once all of its records are gone; the newest one stays. Offsets go on as
+        before.
 
         Args:
             before_time: In each partition, keep the first record of this time or later, and all

@@ -218,9 +218,10 @@ class Topic(_core.Topic[T], AnyTopic[T]):
         """Delete the oldest records, for all readers.
 
         They are gone for every reader when this returns, also after a power failure: reading them
-        raises `OffsetOutOfRange`. A reader that stands in a file reads that file to its end. Values
-        that were read before stay valid. A file is removed once all of its records are gone; the
-        newest one stays. Offsets go on as before.
+        raises `OffsetOutOfRange`, also for a reader that stands before them. What was read before
+        stays valid: records, batches, and those that threads of an Arrow reader have read ahead. A
+        file is removed once all of its records are gone; the newest one stays. Offsets go on as
+        before.
 
         Give exactly one of `before_offset` and `before_time`.
 

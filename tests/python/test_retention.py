@@ -198,3 +198,64 @@ def check(orders: falaj.Topic[memoryview]) -> tuple[int, int]:
     assert [offset for offset, _ in seen] == list(range(first, first + len(seen)))
     assert all(offset == number for offset, number in seen)
     return first, first + len(seen)
+
+
+def waiting(store: falaj.Store) -> falaj.Topic[bytes]:
+    """A topic of ten records on the disk, which keeps one and what is waited for."""
+    orders = store.topic("orders", codec="bytes", sync="none")
+    orders.extend([b"old"] * 10)
+    orders.flush()
+    return orders
+
+
+def test_a_commit_of_records_that_were_lost_keeps_those_where_the_group_resumes(
+    path: Path,
+) -> None:
+    """The file of a group is newer than the log, as a power failure may leave it."""
+    with falaj.open(path) as store:
+        orders = waiting(store)
+        with store.consumer("billing", "orders", start="earliest") as billing:
+            billing.poll(8, timeout=0)
+            billing.commit(sync="durable")
+            store.backup(path.with_name("copy"))
+            orders.extend([b"lost"] * 3)
+            list(billing)
+            billing.commit()
+        cursors = (path / "consumers/billing").read_bytes()
+    with falaj.open(path.with_name("copy")) as older:
+        (path.with_name("copy") / "consumers/billing").write_bytes(cursors)
+        orders = older.topic("orders", codec="bytes", sync="none")
+        orders.extend([b"other"] * 5)
+        orders.flush()
+        orders.configure(retention_records=1, retention_waits=True)
+        older.maintain()
+        assert orders.start_offset == 8
+        billing = older.consumer("billing", "orders")
+        assert [record.offset for record in billing.poll(9, timeout=0)] == list(range(8, 15))
+
+
+def test_an_ack_of_a_record_that_was_lost_keeps_the_one_that_came_in_its_place(
+    path: Path,
+) -> None:
+    """The file of a queue is newer than the log, as a power failure may leave it."""
+    with falaj.open(path) as store:
+        orders = waiting(store)
+        work = store.queue("work", orders)
+        for job in work.take(8, timeout=0):
+            job.ack()
+        store.backup(path.with_name("copy"))
+        orders.extend([b"lost"] * 3)
+        for job in work.take(9, timeout=0):
+            job.ack()
+        work.close()
+        state = (path / "queues/work").read_bytes()
+    with falaj.open(path.with_name("copy")) as older:
+        (path.with_name("copy") / "queues/work").write_bytes(state)
+        orders = older.topic("orders", codec="bytes", sync="none")
+        orders.extend([b"other"] * 5)
+        orders.flush()
+        orders.configure(retention_records=1, retention_waits=True)
+        older.maintain()
+        assert orders.start_offset == 10, "the records before were done"
+        work = older.queue("work", orders)
+        assert [job.offset for job in work.take(9, timeout=0)] == [10, 11, 12, 13, 14]

@@ -1,11 +1,13 @@
 """`topic.trim`: trimmed records are gone for every reader, and no others are."""
 
+import asyncio
 import gc
 import itertools
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +137,66 @@ def test_a_reader_gets_an_error_for_trimmed_records_and_never_skips(
                 list(reading)
             with pytest.raises(OffsetOutOfRange):
                 next(reading)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_no_reader_delivers_what_was_trimmed_wherever_it_stands(
+    store: falaj.Store, at_once: bool
+) -> None:
+    audit = store.topic("audit")
+    if at_once:
+        audit.extend([b"v"] * 9)
+    else:
+        for _ in range(9):
+            audit.append(b"v")
+    with falaj.open(store.path, read_only=True) as other:
+        seen = other.topic("audit")
+        polled, looped, batched = (
+            store.consumer(name, "audit") for name in ("polled", "looped", "batched")
+        )
+        follow, plain, cut = seen.follow(timeout=0), iter(seen), iter(seen[:])
+        tables = iter(seen.to_reader(columns=["offset"], batch_rows=3))
+        assert [r.offset for r in polled.poll(3, timeout=0)] == [0, 1, 2]
+        for reader in (follow, plain, cut, iter(looped), iter(batched)):
+            assert [next(reader).offset for _ in range(3)] == [0, 1, 2]
+        assert next(tables)["offset"].to_pylist() == [0, 1, 2]
+        batch = next(iter(seen.batches(2)))
+        back = reversed(seen)
+        assert next(back).offset == 8
+        audit.trim(before_offset=6)
+        calls: list[Any] = [
+            lambda: polled.poll(3, timeout=0),
+            lambda: next(iter(looped)),
+            lambda: next(batched.batches(3, timeout=0)),
+            lambda: next(follow),
+            lambda: next(plain),
+            lambda: next(cut),
+        ]
+        for _ in range(2):
+            for call in calls:
+                with pytest.raises(OffsetOutOfRange, match="6 to 8") as gone:
+                    call()
+                assert gone.value.offset == 3
+        with pytest.raises(OffsetOutOfRange, match="6 to 8"):
+            next(tables)
+        assert next(iter(batch)).to_bytes() == b"v", "what a program holds stays valid"
+        assert [r.offset for r in back][:2] == [7, 6]
+        polled.seek("earliest")
+        assert [r.offset for r in polled.poll(9, timeout=0)] == [6, 7, 8]
+
+
+def test_an_asynchronous_follower_delivers_nothing_that_was_trimmed(store: falaj.Store) -> None:
+    audit = store.topic("audit")
+    audit.extend([b"v"] * 9)
+
+    async def read() -> None:
+        follow = audit.afollow("earliest", timeout=0)
+        assert (await anext(follow)).offset == 0
+        audit.trim(before_offset=6)
+        with pytest.raises(OffsetOutOfRange):
+            await anext(follow)
+
+    asyncio.run(read())
 
 
 def test_a_trim_in_another_process_is_known_here_at_once(orders: falaj.Topic[memoryview]) -> None:

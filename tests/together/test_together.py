@@ -9,8 +9,8 @@ import pytest
 
 from together.machine import run
 
-FEW, MANY = 6, 60
-"""Number of lists of moves; 700 find that `retention_waits` keeps more than the model expects."""
+FEW, MANY = 6, 700
+"""Number of lists of moves."""
 SEED = 20
 
 

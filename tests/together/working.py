@@ -70,33 +70,35 @@ class Reading(Base):
     def poll(self, group: str, n: int, how: str) -> None:
         member, known = self.members[group], self.groups[group]
         gone = self.before_what_is_kept(known)
+        found: list[Any] = []
+        lost = None
         try:
             if how == "poll":
-                found = member.poll(n, timeout=0)
+                found += member.poll(n, timeout=0)
             elif how == "for":
-                found = list(member)
+                for record in member:
+                    found.append(record)
             else:
-                found = [record for batch in member.batches(n, timeout=0) for record in batch]
-        except OffsetOutOfRange as lost:
+                for batch in member.batches(n, timeout=0):
+                    found += batch
+        except OffsetOutOfRange as error:
+            lost = error
+        ahead: dict[tuple[str, int], list[int]] = {}
+        for record in found:
+            of = record.topic, record.partition
+            part = self.topics[record.topic].partitions[record.partition]
+            assert of not in gone, f"{of} was trimmed, and {record.offset} is delivered"
+            left = ahead.setdefault(of, part.behind(known.position[of]))
+            looks.is_record(record, left.pop(0), part.records[record.offset])
+            known.position[of] = record.offset + 1
+        if lost is not None:
             where = lost.topic, lost.partition
             assert where in gone, f"{where} is reported as gone"
             member.seek("earliest", topic=lost.topic, partition=lost.partition)
             known.position[where] = self.topics[lost.topic].partitions[lost.partition].first
             return
-        ahead: dict[tuple[str, int], list[int]] = {}
-        for record in found:
-            of = record.topic, record.partition
-            part = self.topics[record.topic].partitions[record.partition]
-            if of in gone:
-                # A reader meets a trim where it enters the next segment (docs/PROTOCOL.md). Until
-                # then it delivers what was trimmed, and leaves nothing out.
-                assert record.offset == known.position[of], f"{of} was skipped silently"
-                known.position[of] += 1
-                continue
-            left = ahead.setdefault(of, part.behind(known.position[of]))
-            looks.is_record(record, left.pop(0), part.records[record.offset])
-            known.position[of] = record.offset + 1
-        if how != "poll" and not gone:
+        assert how == "poll" or not gone, f"{gone} were trimmed, and nothing says so"
+        if how != "poll":
             for name, p in known.position:
                 assert not self.topics[name].partitions[p].behind(known.position[name, p])
 

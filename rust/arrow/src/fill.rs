@@ -83,6 +83,11 @@ impl Rest {
         Ok(Self { batch, number: 0, walk, next: wanted.start, until: wanted.end })
     }
 
+    /// Return the offset with which it continues.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
     /// Go to the next block; false if there is none.
     ///
     /// # Errors

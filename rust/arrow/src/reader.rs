@@ -209,6 +209,10 @@ impl Place {
             let Some(batch) = self.scan.next_batch(AHEAD)? else { return Ok(None) };
             self.rest = Some(Rest::new(batch)?);
         }
+        // A trim may have come since they were read.
+        if let Some(next) = self.rest.as_ref().map(Rest::next) {
+            self.scan.expect_kept(next)?;
+        }
         if let Some(rest) = &mut self.rest
             && fill.add(rest)?
         {

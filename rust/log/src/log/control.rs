@@ -236,6 +236,12 @@ impl Control {
         Address(self.load(at::TRIMMED))
     }
 
+    /// Return the same, where the page is mapped.
+    #[inline(always)]
+    pub fn mapped_trimmed(&self) -> Option<Address> {
+        self.unmapped.is_none().then(|| Address(self.map.load(at::TRIMMED)))
+    }
+
     /// Return the number of entries in the active segment's index.
     #[inline]
     pub fn indexed(&self) -> u64 {

@@ -61,6 +61,16 @@ impl DataBlock {
         self.block.header.body_crc
     }
 
+    /// Compute what [`super::BatchBlock::fingerprint`] does.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        super::record_batch::fingerprint(
+            &self.segment,
+            self.position(),
+            self.appended_ns(),
+            self.body_crc(),
+        )
+    }
+
     /// Return where it begins in its segment.
     #[inline]
     pub fn position(&self) -> u64 {

@@ -398,6 +398,15 @@ impl RecordRefs {
     }
 }
 
+/// Compute the number that distinguishes a block from all others of its log.
+pub(super) fn fingerprint(segment: &Segment, position: u64, appended_ns: i64, crc: u32) -> u64 {
+    let parts = [position, appended_ns as u64, crc.into()];
+    // Multiplied by odd constants and folded, so that no part cancels another.
+    parts.iter().fold(segment.salt(), |mark, part| {
+        (mark ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    })
+}
+
 impl<'a> BatchBlock<'a> {
     /// Return the offset of its first record.
     #[inline]
@@ -475,12 +484,7 @@ impl<'a> BatchBlock<'a> {
     /// salt, position, body and time. After it was carried over to another segment, it has another
     /// number.
     pub fn fingerprint(&self) -> u64 {
-        let crc = self.extent.body_crc.into();
-        let parts = [self.position(), self.appended_ns() as u64, crc];
-        // Multiplied by odd constants and folded, so that no part cancels another.
-        parts.iter().fold(self.batch.segment.salt(), |mark, part| {
-            (mark ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
-        })
+        fingerprint(&self.batch.segment, self.position(), self.appended_ns(), self.extent.body_crc)
     }
 
     /// Make an error that names it.

@@ -123,7 +123,7 @@ impl Log {
     /// # Errors
     /// When the topic's bounds cannot be read.
     #[cold]
-    pub(super) fn out_of_range(self: &Arc<Self>, topic: u32, offset: u64) -> Result<Error> {
+    pub(crate) fn out_of_range(self: &Arc<Self>, topic: u32, offset: u64) -> Result<Error> {
         let (first, end) = (self.first_offset(topic)?, self.end_offset(topic)?);
         let (name, offset) = (self.name(), offset.into());
         Ok(Error::OffsetOutOfRange { topic: name, partition: topic, offset, first, end })

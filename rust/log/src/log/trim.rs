@@ -237,9 +237,11 @@ impl Log {
 }
 
 /// Return how far readers have to look for trims, and for created, finished and deleted topics. The log
-/// continues in this segment at `tail` with this state.
+/// continues in this segment at `tail` with this state. The word rises with each segment: readers
+/// compare it with the one that they saw.
 pub fn trims_before(tail: Address, state: &LogState, segment: &Segment) -> Address {
     let begun = segment.opening();
+    let position = begun.as_ref().map_or(0, |begun| begun.position);
     let same = begun.is_ok_and(|begun| {
         let told = |state: &LogState, number| {
             state.topic(number).map(|topic| (topic.first, topic.finished))
@@ -247,5 +249,5 @@ pub fn trims_before(tail: Address, state: &LogState, segment: &Segment) -> Addre
         let numbers = 0..state.next_number().max(begun.state.next_number());
         numbers.into_iter().all(|number| told(&begun.state, number) == told(state, number))
     });
-    if same { Address(0) } else { tail }
+    if same { Address::new(segment.sequence(), position) } else { tail }
 }

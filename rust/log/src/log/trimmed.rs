@@ -38,6 +38,30 @@ impl Log {
         self.with_trims(|state| state.topic(topic).map_or(0, |topic| topic.first))
     }
 
+    /// Return the lowest offset of a topic that was not trimmed, and the word at which that is all
+    /// there is to know. `None` while a trim is under way, or where no page tells.
+    pub(crate) fn trimmed_with_word(&self, topic: u32) -> (u64, Option<Address>) {
+        let mut word = None;
+        let first = self.with_trims_at(|state, seen| {
+            word = seen;
+            state.topic(topic).map_or(0, |topic| topic.first)
+        });
+        (first, word)
+    }
+
+    /// Return the word that every trim changes, where a load is enough; `None` where it is not, and
+    /// where this process knows no control page yet.
+    #[inline(always)]
+    pub(crate) fn trim_word(&self) -> Option<Address> {
+        self.control.get().and_then(Control::mapped_trimmed)
+    }
+
+    /// Return it also where that takes a call of the system.
+    #[inline]
+    pub(crate) fn trim_word_by_call(&self) -> Option<Address> {
+        self.control.get().map(Control::trimmed)
+    }
+
     /// Return true for a topic that was deleted from the log. Unreadable deletions do not count.
     pub(super) fn has_lost(&self, topic: u32) -> bool {
         self.with_trims(|state| topic < state.next_number() && state.topic(topic).is_none())
@@ -50,6 +74,10 @@ impl Log {
     }
 
     fn with_trims<T>(&self, ask: impl FnOnce(&LogState) -> T) -> T {
+        self.with_trims_at(|state, _| ask(state))
+    }
+
+    fn with_trims_at<T>(&self, ask: impl FnOnce(&LogState, Option<Address>) -> T) -> T {
         let mut trims = enter(&self.trims);
         // In this order: a segment that comes in between begins with what the word covers.
         let said = self.control().map(Control::trimmed);
@@ -57,7 +85,7 @@ impl Log {
         if said.is_none() || trims.seen != said || trims.sequence != active {
             let _ = self.look_for_trims(&mut trims, said);
         }
-        ask(&trims.state)
+        ask(&trims.state, trims.seen)
     }
 
     #[cold]

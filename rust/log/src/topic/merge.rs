@@ -33,6 +33,9 @@ impl Stream {
         if self.head.is_none() {
             let next = self.scan.next_ref()?;
             self.head = next.map(|(batch, at)| (at, batch.timestamp_ns(&at)));
+        } else if self.scan.has_new_trims() {
+            let next = self.range().from;
+            self.scan.expect_untrimmed(next)?;
         }
         Ok(())
     }

@@ -96,6 +96,9 @@ const AHEAD: usize = 64;
 /// Bytes that a scan reads before it notes them, so that their pages are released.
 const NOTED: u64 = 1 << 20;
 
+/// No word of trims.
+const NOT_LOOKED: Address = Address(u64::MAX);
+
 /// Reads a partition from an offset on. At the end it returns `None`, and continues when there is
 /// more, unless it has an end.
 ///
@@ -104,7 +107,8 @@ const NOTED: u64 = 1 << 20;
 /// [`PartitionScan::next_batch`] may be mixed.
 ///
 /// Invariant: everything that it returns lies before `end`. If only durable or remote records are
-/// visible, `end` is an offset that was so when it was set.
+/// visible, `end` is an offset that was so when it was set. It returns no record that was trimmed
+/// before the call, also of those that it read ahead.
 #[derive(Debug)]
 pub struct PartitionScan {
     cursor: BlockCursor,
@@ -122,6 +126,8 @@ pub struct PartitionScan {
     range: ScanRange,
     /// For messages.
     topic: Arc<TopicSettings>,
+    /// The log's word of trims when the next record was last known to be untrimmed.
+    trims: Address,
     /// Which records are visible, unless all are, and how far those reached when `end` was set.
     reached: Option<(Visibility, Address)>,
     /// A scan is a handle of its log too; dropped right after the cursor.
@@ -170,6 +176,10 @@ impl PartitionScan {
     /// trimmed meanwhile.
     #[inline]
     pub fn next_ref(&mut self) -> Result<Option<(&RecordBatch, RecordRef)>> {
+        // Also for records that were read ahead.
+        if self.has_new_trims() {
+            self.expect_untrimmed(self.next)?;
+        }
         let quick = self.ahead.as_mut().and_then(|(batch, refs)| refs.next_short(batch));
         let at = match quick {
             Some((at, offset)) => {
@@ -185,6 +195,42 @@ impl PartitionScan {
             }
         };
         Ok(self.batch().map(|batch| (batch, at)))
+    }
+
+    /// Return true if something was trimmed since it was last known that nothing of the next records
+    /// was. Costs a load.
+    #[inline(always)]
+    pub(super) fn has_new_trims(&self) -> bool {
+        self.cursor.log().trim_word().is_some_and(|word| word != self.trims)
+    }
+
+    /// Check that an offset, at or before the next one, is not trimmed. A caller that holds records
+    /// that it has not delivered does this before it delivers more of them.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange`, each time.
+    #[doc(hidden)]
+    #[inline]
+    pub fn expect_kept(&mut self, offset: u64) -> Result<()> {
+        let now = self.cursor.log().trim_word_by_call();
+        if now.is_some_and(|word| word != self.trims) {
+            self.expect_untrimmed(offset)
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn expect_untrimmed(&mut self, offset: u64) -> Result<()> {
+        let (log, number) = (self.cursor.log(), self.cursor.topic());
+        let (first, word) = log.trimmed_with_word(number);
+        if offset < first && self.range.end.is_none_or(|end| offset < end) {
+            let error = log.out_of_range(number, offset)?;
+            return Err(topic_error(error, &self.topic));
+        }
+        self.trims = word.unwrap_or(NOT_LOOKED);
+        Ok(())
     }
 
     /// Take any step, with every check.
@@ -257,6 +303,7 @@ impl PartitionScan {
         let careful = careful && !self.cursor.verifies();
         // First, so that the pages of the batch that is read now stay.
         self.note_read(NOTED);
+        self.expect_kept(self.read)?;
         while self.has_wanted()? {
             let wanted = self.wanted(careful)?;
             let left = usize::try_from(self.end - wanted.start).unwrap_or(usize::MAX);
@@ -505,6 +552,7 @@ impl Topic {
             noted,
             end,
             range,
+            trims: NOT_LOOKED,
             topic,
             reached,
             _closing,

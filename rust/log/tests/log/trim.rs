@@ -185,7 +185,7 @@ fn a_cursor_whose_next_segment_was_removed_is_told_so_and_skips_nothing() {
             assert_eq!(cursor.next_block().unwrap().unwrap().first(), wanted);
         }
         log.trim(&[(0, 31)]).unwrap();
-        // It reads what it holds to the end.
+        // It reads what it holds to the end: `PartitionScan` asks for trims, a cursor does not.
         for wanted in standing + 1..10 {
             assert_eq!(cursor.next_block().unwrap().unwrap().first(), wanted);
         }

@@ -31,6 +31,7 @@ mod retention;
 mod sharing;
 mod sinks;
 mod transactions;
+mod trimmed;
 mod versions;
 mod visibility;
 mod watch;

@@ -142,8 +142,10 @@ fn a_batch_that_cannot_be_looked_up_again_passes_over_nothing_that_was_read_ahea
     for _ in 0..2 {
         let error = scan.next_batch(1).unwrap_err();
         assert!(matches!(error, Error::OffsetOutOfRange { offset: 1, .. }), "{error}");
+        assert_eq!(scan.next_offset(), 1);
     }
-    assert_eq!(scan.next().unwrap().unwrap().offset(), 1);
+    let error = scan.next().unwrap().unwrap_err();
+    assert!(matches!(error, Error::OffsetOutOfRange { offset: 1, .. }), "{error}");
 }
 
 /// A topic of 40 records, each in its block, one of them corrupt; returns its place.

@@ -13,6 +13,7 @@
 pub(super) mod helper;
 mod needs;
 mod plan;
+mod settled;
 #[cfg(test)]
 mod tests;
 mod unshipped;
@@ -147,7 +148,8 @@ impl Store {
 
     /// Begin a plan, without a limit yet.
     fn begin_plan(&self, dir: &Path, log: Arc<Log>, topics: Vec<TopicSettings>) -> Result<LogPlan> {
-        let mut plan = LogPlan::new(dir.to_path_buf(), log, self.tenants(topics)?);
+        let mut plan =
+            LogPlan::new(dir.to_path_buf(), Arc::clone(&log), self.tenants(&log, topics)?);
         if self.is_shipped()? {
             let most = self.stored_settings()?.ship_backlog_bytes.unwrap_or(SHIP_BACKLOG);
             plan.keep_unshipped(most)?;
@@ -155,10 +157,10 @@ impl Store {
         Ok(plan)
     }
 
-    fn tenants(&self, topics: Vec<TopicSettings>) -> Result<Vec<Tenant>> {
+    fn tenants(&self, log: &Arc<Log>, topics: Vec<TopicSettings>) -> Result<Vec<Tenant>> {
         let tenant = |settings: TopicSettings| {
             let waits = settings.retention.waits;
-            let needs = if waits { self.needs(&settings.generation)? } else { Vec::new() };
+            let needs = if waits { self.needs_in(log, &settings)? } else { Vec::new() };
             Ok(Tenant { settings, needs })
         };
         topics.into_iter().map(tenant).collect()

@@ -3,16 +3,23 @@
 //! Owns the look into `consumers/` and `queues/` before records are deleted. It changes nothing and
 //! takes no lock: a cursor and the lower bound of a queue rise meanwhile. So the result is at most
 //! too low. Invariant: an unknown need is an error and not none; a corrupt or newer file keeps the
-//! records that wait for it. [`crate::consumer`] defines cursors, [`crate::queue`] lower bounds.
+//! records that wait for it. [`super::settled`] has what was synced since a file was written.
+//! [`crate::consumer`] defines cursors, [`crate::queue`] lower bounds.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::super::sidecar_check::read_consumer;
 use super::super::{Store, files};
+use super::settled::Settled;
 use crate::error::{DecodedIn, Error, Result};
-use crate::format::consumer::{CUT, at, check_header, cut_at, entries, entry};
+use crate::format::consumer::{
+    CUT, StoredCursor, at, check_header, cursor_name, cut_at, entries, entry,
+};
 use crate::format::queue::{QueueEnds, QueueHeader};
+use crate::format::settings::TopicSettings;
 use crate::format::{PAGE, queue};
+use crate::log::Log;
 
 /// Records that are kept for a consumer group or a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,22 +33,35 @@ pub struct Need {
 }
 
 impl Store {
-    /// List the needs of each consumer group and each queue of the topic of a generation. Costs a
-    /// read of each group's file and of a page of each queue's.
+    /// List the needs of each consumer group and each queue of the topic of a generation, as their
+    /// files say them alone. Costs a read of each group's file and of a page of each queue's.
     ///
     /// # Errors
     /// `CorruptData` and `UnsupportedVersion` if a need is unknown; `SystemCallFailed`.
     #[doc(hidden)]
     pub fn needs(&self, generation: &[u8; 16]) -> Result<Vec<Need>> {
+        self.needs_of(generation, None)
+    }
+
+    /// List them with what is on the disk of the topic by now. Costs more: a lookup in the log for
+    /// each committed offset, and a look at each job that was done since a queue's file said so.
+    ///
+    /// # Errors
+    /// As [`Store::needs`].
+    pub(super) fn needs_in(&self, log: &Arc<Log>, topic: &TopicSettings) -> Result<Vec<Need>> {
+        self.needs_of(&topic.generation, Some(Settled::of(log, topic)))
+    }
+
+    fn needs_of(&self, generation: &[u8; 16], settled: Option<Settled<'_>>) -> Result<Vec<Need>> {
         let mut needs = Vec::new();
         for name in files::list(self.storage().as_ref(), &self.layout().consumers())? {
             if let Ok(path) = self.layout().consumer(&name) {
-                self.consumer_needs(&name, &path, generation, &mut needs)?;
+                self.consumer_needs((&name, &path), generation, settled, &mut needs)?;
             }
         }
         for name in self.queues()? {
             let path = self.layout().queue(&name)?;
-            let offset = self.queue_needs(&path, generation)?;
+            let offset = self.queue_needs(&path, generation, settled)?;
             let who = format!("queue {name}");
             needs.extend(offset.map(|offset| Need { who, partition: 0, offset }));
         }
@@ -50,14 +70,14 @@ impl Store {
 
     fn consumer_needs(
         &self,
-        name: &str,
-        path: &Path,
+        (name, path): (&str, &Path),
         generation: &[u8; 16],
+        settled: Option<Settled<'_>>,
         needs: &mut Vec<Need>,
     ) -> Result<()> {
         let read = read_consumer(self.storage().as_ref(), path)?;
         let Some(bytes) = read else { return Ok(()) };
-        check_header(&bytes, self.settings().id).in_file(path, 0)?;
+        let home = check_header(&bytes, self.settings().id).in_file(path, 0)?;
         if let Some(len) = cut_at(&bytes) {
             return Err(Error::corrupt(path, len, CUT));
         }
@@ -74,22 +94,63 @@ impl Store {
                 continue;
             };
             let who = format!("consumer {name}");
-            let offset = cursor.committed.offset.min(cursor.safe.offset);
+            let is_settled = |settled: &Settled<'_>| {
+                settled.has(partition, &cursor.committed)
+                    && (home == [0; 16] || self.is_kept_in(&home, settled.log, name, &cursor))
+            };
+            let offset = match settled.filter(is_settled) {
+                Some(_) => cursor.committed.offset,
+                None => cursor.committed.offset.min(cursor.safe.offset),
+            };
             needs.push(Need { who, partition, offset });
         }
         Ok(())
     }
 
+    /// Return true if the log that keeps a group's cursors has this committed offset on the disk.
+    fn is_kept_in(
+        &self,
+        home: &[u8; 16],
+        log: &Arc<Log>,
+        group: &str,
+        noted: &StoredCursor,
+    ) -> bool {
+        let name = cursor_name(group, &noted.generation, noted.partition);
+        let is_kept = |log: &Log| {
+            // In this order: what was read lies before the tail.
+            let kept = log.cursor_of(&name).ok().flatten();
+            let is_on_disk =
+                log.committed().zip(log.durable()).is_some_and(|(tail, on)| tail <= on);
+            is_on_disk && kept.is_some_and(|kept| kept.offset == noted.committed.offset)
+        };
+        if log.settings().generation == *home {
+            return is_kept(log);
+        }
+        let topics = self.topics().unwrap_or_default();
+        let topic = topics.into_iter().filter_map(|(_, topic)| topic.ok());
+        let topic = topic.into_iter().find(|topic| topic.log_generation == *home);
+        topic.is_some_and(|topic| self.log_to_read(&topic).is_ok_and(|log| is_kept(&log)))
+    }
+
     /// Return the lower bound of a queue of that topic.
-    fn queue_needs(&self, path: &Path, generation: &[u8; 16]) -> Result<Option<u64>> {
-        let read = files::read_up_to(self.storage().as_ref(), path, PAGE)?;
-        let Some(bytes) = read else { return Ok(None) };
+    fn queue_needs(
+        &self,
+        path: &Path,
+        generation: &[u8; 16],
+        settled: Option<Settled<'_>>,
+    ) -> Result<Option<u64>> {
+        let Some(file) = files::open_to_read(self.storage().as_ref(), path)? else {
+            return Ok(None);
+        };
+        let bytes = files::read_at(&*file, path, 0, PAGE as usize)?;
         let header = QueueHeader::decode(&bytes).in_file(path, 0)?;
         if header.generation != *generation {
             return Ok(None);
         }
         let newest = QueueEnds::newest(QueueEnds::in_page(&bytes, header.id))
             .in_file(path, queue::at::ENDS[0]);
-        newest.map(|(ends, _)| Some(ends.floor))
+        let ends = newest?.0;
+        let bound = settled.and_then(|on| on.lower_bound(&*file, path, &header, &ends).ok());
+        Ok(Some(bound.unwrap_or(ends.floor)))
     }
 }

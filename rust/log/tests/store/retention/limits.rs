@@ -216,8 +216,7 @@ fn what_a_consumer_with_offsets_in_a_log_needs_stays_and_no_more() {
         billing.commit("orders", 0, 333, true).unwrap();
         billing.commit("orders", 0, 444, true).unwrap();
         store.maintain(false).unwrap();
-        // The group's file says what is on the disk: a commit notes it of the commit before.
-        assert_eq!(orders.first(0).unwrap(), 333);
+        assert_eq!(orders.first(0).unwrap(), 444);
     });
 }
 
@@ -241,6 +240,62 @@ fn what_a_queue_has_not_done_stays_where_the_topic_waits_for_it() {
         store.maintain(false).unwrap();
         assert_eq!(orders.first(0).unwrap(), 400);
     });
+}
+
+/// Two records that are not on the disk, of a topic that keeps one and what is waited for.
+fn two_unsynced(storage: &Arc<dyn Storage>, path: &Path) -> (Store, Topic) {
+    let store = open(storage, path).unwrap();
+    let orders = topic(&store, "orders").with_sync(SyncMode::None);
+    store.configure_topic("orders", &records(1).waits(true), None).unwrap();
+    for _ in 0..2 {
+        orders.append_to(0, &NewRecord::new(b"v"), None).unwrap();
+    }
+    (store, orders)
+}
+
+#[test]
+fn a_commit_counts_once_its_records_are_on_the_disk_without_another_commit() {
+    for in_log in [false, true] {
+        on_both(|storage, root| {
+            let (store, orders) = two_unsynced(storage, &root.join("store"));
+            let sums = topic(&store, "sums").with_sync(SyncMode::None);
+            let topics = from_ref(&orders);
+            let mut billing = if in_log {
+                GroupMember::open_in(&store, "billing", topics, Start::Earliest, &sums).unwrap()
+            } else {
+                GroupMember::open(&store, "billing", topics, Start::Earliest).unwrap()
+            };
+            billing.commit("orders", 0, 1, false).unwrap();
+            orders.flush().unwrap();
+            sums.flush().unwrap();
+            for _ in 0..2 {
+                store.maintain(false).unwrap();
+                assert_eq!(orders.first(0).unwrap(), 1, "cursors in a log: {in_log}");
+            }
+        });
+    }
+}
+
+#[test]
+fn an_ack_and_a_dead_letter_count_once_their_records_are_on_the_disk() {
+    for buries in [false, true] {
+        on_both(|storage, root| {
+            let (store, orders) = two_unsynced(storage, &root.join("store"));
+            let queue = QueueFile::open(&orders, "jobs", QueueOptions::default()).unwrap();
+            let jobs = queue.take(&orders, 1, Duration::from_secs(60)).unwrap();
+            let jobs: Vec<_> = jobs.iter().map(LeasedJob::to_ack).collect();
+            if buries {
+                queue.bury(&orders, &jobs).unwrap();
+            } else {
+                queue.ack(&orders, &jobs).unwrap();
+            }
+            orders.flush().unwrap();
+            for _ in 0..2 {
+                store.maintain(false).unwrap();
+                assert_eq!(orders.first(0).unwrap(), 1, "a dead letter: {buries}");
+            }
+        });
+    }
 }
 
 #[test]
