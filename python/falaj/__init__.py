@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         LogReport,
         MemberInfo,
         PartitionInfo,
+        PlaceInfo,
         RepairReport,
         SegmentInfo,
         Skipped,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from falaj._consumer import Consumer
     from falaj._core import ExpiringProducer, Follower, Job, Part
     from falaj._jobs import Jobs
-    from falaj._place import RestoreReport, ShipReport, restore
+    from falaj._place import PlaceReport, RestoreReport, ShipReport, restore
     from falaj._place_store import PlaceState, PlaceStore, open_place
     from falaj._producers import Producer
     from falaj._queue import Queue
@@ -102,6 +103,8 @@ __all__ = [
     "Part",
     "PartitionInfo",
     "PartitionedTopic",
+    "PlaceInfo",
+    "PlaceReport",
     "PlaceState",
     "PlaceStore",
     "Position",

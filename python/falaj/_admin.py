@@ -31,6 +31,7 @@ __all__ = [
     "LogRepair",
     "LogReport",
     "MemberInfo",
+    "PlaceInfo",
     "RepairReport",
     "Skipped",
     "SkippedOfTopic",
@@ -335,6 +336,20 @@ class ShipperInfo(TypedDict):
     process: int | None
 
 
+class PlaceInfo(TypedDict):
+    """A place that the store is or was shipped to, as its shipper wrote it down last.
+
+    `behind` are bytes of logs that the place lacked then, and `heard_us` is when it last
+    acknowledged something. `problem` says why it does not go on.
+    """
+
+    place: str
+    number: int
+    behind: int | None
+    heard_us: int | None
+    problem: str | None
+
+
 class StoreInfo(TypedDict):
     """A store as it is now."""
 
@@ -345,7 +360,9 @@ class StoreInfo(TypedDict):
     write_mode: Literal["mapped", "pwrite"]
     retention_bytes: int | None
     ship_backlog_bytes: int | None
+    ship_min_sync: int
     shipper: ShipperInfo | None
+    places: list[PlaceInfo]
     filesystem: str
     incarnation: str | None
     slots: list[SlotInfo]

@@ -36,6 +36,8 @@ LAZY = {
     "MemberInfo": "_admin",
     "Part": "_core",
     "PartitionInfo": "_admin",
+    "PlaceInfo": "_admin",
+    "PlaceReport": "_place",
     "PlaceState": "_place_store",
     "PlaceStore": "_place_store",
     "Position": "_records",

@@ -16,15 +16,16 @@ from falaj._paths import local_path
 from falaj.errors import InvalidArgument, named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from falaj._store import Store
     from falaj._time import Duration
+    from falaj.ship.lanes import Sent
 
     Progress = Callable[[int, int], None]
 
-__all__ = ["RestoreReport", "ShipReport", "restore", "ship"]
+__all__ = ["PlaceReport", "RestoreReport", "ShipReport", "restore", "ship"]
 
 HISTORY_S = 7 * 86_400.0
 _PATIENCE_S = 60.0
@@ -44,17 +45,32 @@ class RestoreReport(BuildReport):
     time_us: int
 
 
+class PlaceReport(TypedDict):
+    """The result of shipping to one of the places.
+
+    `number` is the last number that the place acknowledged; 0 if it never answered. `flushes`,
+    `bytes` and `objects` count what this call sent there.
+    """
+
+    place: str
+    number: int
+    flushes: int
+    bytes: int
+    objects: int
+
+
 class ShipReport(TypedDict):
     """The result of shipping.
 
-    `number` is the last number that the place acknowledged. `flushes`, `bytes` and `objects` count
-    what this call sent.
+    `number` is the last number that the first place acknowledged. `flushes`, `bytes` and `objects`
+    count what this call sent to all places together; `places` tells them apart.
     """
 
     number: int
     flushes: int
     bytes: int
     objects: int
+    places: list[PlaceReport]
 
 
 def restore(
@@ -113,7 +129,7 @@ def restore(
 
 def ship(
     store: Store,
-    place: str | os.PathLike[str],
+    place: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     once: bool = False,
     history: Duration | None = None,
@@ -122,8 +138,9 @@ def ship(
     **options: Any,
 ) -> ShipReport:
     """Ship a store; see `Store.ship`."""
+    from falaj.ship.lanes import Lanes
     from falaj.ship.place import open_place
-    from falaj.ship.shipper import Options, Shipper
+    from falaj.ship.shipper import Options
 
     _checks.flag(once, "once")
     _checks.flag(new_origin, "new_origin")
@@ -132,9 +149,29 @@ def ship(
     if not (stop is None or isinstance(stop, threading.Event)):
         raise TypeError(f"stop takes a threading.Event, not {named(stop)}")
     chosen = Options(seconds, patience=_PATIENCE_S if once else None, new_origin=new_origin)
-    shipper = Shipper(store, open_place(place, **options), chosen)
-    if stop is not None:
-        shipper.stop = shipper.patience.stop = stop
-    report: Any = shipper.run(once=once)._asdict()
-    checked: ShipReport = report
-    return checked
+    named_places = [place] if isinstance(place, str | os.PathLike) else list(place)
+    if not named_places:
+        raise InvalidArgument("ship takes a place, or a list of at least one")
+    lanes = Lanes(store, [open_place(each, **options) for each in named_places], chosen)
+    return report_of(lanes.run(once=once, stop=stop))
+
+
+def report_of(sent: Iterable[Sent]) -> ShipReport:
+    """Make the report of what was sent to some places."""
+    places: list[PlaceReport] = [
+        {
+            "place": place,
+            "number": 0 if shipped is None else shipped.number,
+            "flushes": 0 if shipped is None else shipped.flushes,
+            "bytes": 0 if shipped is None else shipped.bytes,
+            "objects": 0 if shipped is None else shipped.objects,
+        }
+        for place, shipped in sent
+    ]
+    return {
+        "number": places[0]["number"],
+        "flushes": sum(each["flushes"] for each in places),
+        "bytes": sum(each["bytes"] for each in places),
+        "objects": sum(each["objects"] for each in places),
+        "places": places,
+    }

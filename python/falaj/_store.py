@@ -8,13 +8,11 @@ from falaj import _core
 from falaj._any_topic import GIVE_THE_PATH, AnyTopic
 from falaj._checks import choice, flag, function
 from falaj._checks import name as expect_name
-from falaj._store_topics import StoreTopics
+from falaj._store_shipping import StoreShipping
 
 if TYPE_CHECKING:
     import os
-    import threading
-    from collections.abc import Iterable, Mapping, Sequence
-    from types import EllipsisType
+    from collections.abc import Mapping, Sequence
 
     from falaj._admin import (
         BackupReport,
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from falaj._arguments import QueueInfo, Start, Sync, Visibility
     from falaj._backoff import Backoff
     from falaj._consumer import Consumer, OnPartitions
-    from falaj._place import ShipReport
     from falaj._queue import Queue
     from falaj._retention import Maintenance
     from falaj._time import Duration
@@ -142,7 +139,7 @@ def _transaction() -> type[Transaction]:
     return _TRANSACTION[0]
 
 
-class Store(StoreTopics):
+class Store(StoreShipping):
     """An open store; `falaj.open` makes it.
 
     Threads may share it. A forked child may continue to use it, and then has its own place among
@@ -490,66 +487,6 @@ class Store(StoreTopics):
         """
         _core._delete_queue(self, expect_name(name, "the name of a queue"))
 
-    def configure(
-        self,
-        *,
-        retention_bytes: int | EllipsisType | None = ...,
-        ship_backlog_bytes: int | EllipsisType | None = ...,
-    ) -> None:
-        """Change limits of the store. It is on disk when this returns, and what is not named stays.
-
-        Limits apply from the next roll of any log on, in every process; `maintain` applies them at
-        once.
-
-        Args:
-            retention_bytes: Limit of the bytes of the logs of all topics together; None lifts it.
-                The oldest segments are deleted first, by the time of their newest record, whichever
-                topic they belong to. Topics with `retention_protected` and the file that a log is
-                written to are exempt.
-            ship_backlog_bytes: How many bytes of files limits leave in each log because they were
-                not shipped yet; None is 1 GiB. It applies once the store was shipped. Limits delete
-                what is beyond it, and `info` counts that as `unshipped`.
-
-        Raises:
-            NotWritable: The store was opened for reading.
-
-        Example:
-            >>> store.configure(retention_bytes=10 << 30)
-            >>> store.info()["retention_bytes"]
-            10737418240
-        """
-        from falaj._retention import limit  # as above
-
-        if ship_backlog_bytes is not ...:
-            backlog = limit("ship_backlog_bytes", ship_backlog_bytes)
-            _core._configure_shipping(self, backlog)
-        if retention_bytes is not ...:
-            _core._configure_store(self, limit("retention_bytes", retention_bytes))
-
-    def _shipping(self) -> _core.Shipping:
-        """Begin to ship the store: appends with `sync="remote"` wait for this process from now on.
-
-        Returns:
-            A context manager: at the end of its block this process stops.
-
-        Raises:
-            LockTimeout: A process ships the store already; the message names it.
-            NotWritable: The store was opened for reading.
-        """
-        return _core._shipping(self)
-
-    def _acknowledge_ends(self, ends: Iterable[tuple[str, int, int]]) -> None:
-        """Acknowledge what left the machine, and wake those that wait for it.
-
-        Args:
-            ends: For each log the name of its directory, and sequence and position of an address up
-                to which the place has everything. A log that is gone is left out.
-
-        Raises:
-            InvalidArgument: This process does not ship the store.
-        """
-        _core._acknowledge_ends(self, list(ends))
-
     def maintain(self, *, dry_run: bool = False) -> Maintenance:
         """Delete records beyond the limits in all topics, and finish interrupted work.
 
@@ -606,48 +543,6 @@ class Store(StoreTopics):
         function(progress, "progress")
         return _core._backup(self, _local(path), progress)
 
-    def ship(
-        self,
-        place: str | os.PathLike[str],
-        *,
-        once: bool = False,
-        history: Duration | None = None,
-        new_origin: bool = False,
-        stop: threading.Event | None = None,
-        **options: Any,
-    ) -> ShipReport:
-        """Ship the store to a place, as one process of its own would: `falaj ship`.
-
-        Everything on the disk goes to the place, in order, again and again, until `stop` is set.
-        Each flush of the history can be restored. Only one process ships a store to a place: a
-        later one takes over, and the earlier one stops.
-
-        Args:
-            place: A directory on another disk, or `s3://…`, `gs://…`, `az://…`, `http://…`.
-            once: Return when the place has what the store has now.
-            history: How far back the place can be restored, such as "14d"; without it, seven days.
-            new_origin: Begin as a new origin, beside the one that the store was until now.
-            stop: Set it to end the call in order.
-            **options: Options of a bucket or a peer, such as `endpoint` or `token`.
-
-        Raises:
-            PlaceRefused: The place has other records than the store, or more.
-            Fenced: Another process ships this store now.
-            TwinStore: A copy of this store ships to the same place.
-            UnsupportedPlace: The place cannot keep what was promised.
-
-        Example:
-            >>> store.topic("orders").append(b"first")
-            0
-            >>> store.ship(store.path.with_name("place"), once=True)["flushes"]
-            1
-        """
-        from falaj._place import ship  # few need it, and it imports much
-
-        return ship(
-            self, place, once=once, history=history, new_origin=new_origin, stop=stop, **options
-        )
-
     def verify(self, topic: str | None = None, progress: Progress | None = None) -> Verification:
         """Check everything in the store, or in the log of one topic; see `falaj.verify`.
 
@@ -672,6 +567,7 @@ class Store(StoreTopics):
         info = _core._info(self)
         groups, queues = self._counted(_core._groups(self), _core._queue_overview(self))
         info["groups"], info["queues"] = groups, queues
+        info["places"] = self._places()
         return info
 
     def _counted(

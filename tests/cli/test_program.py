@@ -210,7 +210,7 @@ ON_NOTHING: dict[str, list[list[str]]] = {
     "producer list": [["t"]],
     "producer forget": [["t", "p"]],
     "info": [[]],
-    "config": [[], ["--retention-bytes", "1G"]],
+    "config": [[], ["--retention-bytes", "1G"], ["--ship-min-sync", "2"]],
     "maintain": [[], ["--dry-run"]],
     "metrics": [[]],
     "verify": [[], ["t"]],

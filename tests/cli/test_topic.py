@@ -45,11 +45,14 @@ def test_settings_are_shown_and_what_is_not_named_stays(falaj: Shell) -> None:
     assert json.loads(falaj.ok(*show)) == json.loads(changed)
     undone = falaj.ok(*show, "--retention-age", "none", "--no-retention-waits", "--no-compacted")
     assert json.loads(undone) == before
-    assert falaj.ok("config", "-s", "s") == "retention_bytes\tnone\n"
+    bare = "retention_bytes\tnone\nship_min_sync\t1\n"
+    assert falaj.ok("config", "-s", "s") == bare
     falaj.ok("config", "-s", "s", "--retention-bytes", "1G")
-    assert json.loads(falaj.ok("config", "-s", "s", "--json")) == {"retention_bytes": 1 << 30}
-    falaj.ok("config", "-s", "s", "--retention-bytes", "none")
-    assert falaj.ok("config", "-s", "s") == "retention_bytes\tnone\n"
+    falaj.ok("config", "-s", "s", "--ship-min-sync", "2")
+    told = json.loads(falaj.ok("config", "-s", "s", "--json"))
+    assert told == {"retention_bytes": 1 << 30, "ship_min_sync": 2}
+    falaj.ok("config", "-s", "s", "--retention-bytes", "none", "--ship-min-sync", "1")
+    assert falaj.ok("config", "-s", "s") == bare
 
 
 def test_a_topic_is_compacted_without_spark(falaj: Shell) -> None:

@@ -239,6 +239,7 @@ KINDS: dict[str, Kind] = {
     "seal": FLAG,
     "segment_bytes": NOTHING | COUNT,
     "ship_backlog_bytes": NOTHING | COUNT,
+    "ship_min_sync": NOTHING | COUNT,
     "series": TEXT,
     "size": COUNT,
     "sequence": NOTHING | Kind("number|go together", _fine(NUMBERS, "a number"), "sequence"),

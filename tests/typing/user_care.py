@@ -92,6 +92,9 @@ def beyond(store: falaj.Store, stop: Event) -> None:
     """Ship a store to a place, wait for it, and restore it from there."""
     assert_type(store.ship("s3://bucket/shop", once=True, history="14d"), falaj.ShipReport)
     assert_type(store.ship("/mnt/place", stop=stop)["number"], int)
+    store.configure(ship_min_sync=2)
+    assert_type(store.ship(["s3://bucket/shop", "/mnt/place"])["places"], list[falaj.PlaceReport])
+    assert_type(store.info()["places"], list[falaj.PlaceInfo])
     restored = falaj.restore("s3://bucket/shop", "copy", to_time="2026-11-27T08:00:00Z")
     assert_type(restored, falaj.RestoreReport)
     assert_type(store.topic("orders").append(b"paid", sync="remote", timeout="2s"), int)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from falaj.ship.place import Place
     from falaj.ship.tree import View
 
-__all__ = ["Options", "Shipped", "Shipper"]
+__all__ = ["Options", "Shipped", "Shipper", "write_note"]
 
 FLUSH_BYTES = 4 << 20
 FLUSH_S = 10.0
@@ -164,6 +164,8 @@ class Shipper:
     @property
     def shipped(self) -> Shipped:
         """Count what was shipped so far."""
+        if not hasattr(self, "_driver"):  # stopped before the place answered
+            return Shipped(0, 0, 0, 0)
         uploads = self._driver.uploads
         objects = 0 if uploads is None else uploads.count
         return Shipped(self._driver.view.number, self.flushes, self.bytes, objects)
@@ -433,19 +435,27 @@ class Shipper:
                 return
 
     def _note(self) -> None:
-        """Write `ship.json` into the store. Its text only informs; retention asks if it exists."""
+        """Say in the store where it goes."""
         noted = {"place": self.place.url, "claim": self._driver.holds, "process": os.getpid()}
-        path = os.path.join(self.store.path, "ship.json")
-        with open(f"{path}.tmp", "w") as file:
-            json.dump(noted, file)
-            file.flush()
+        write_note(self.store.path, json.dumps(noted))
+
+
+def write_note(store: str | os.PathLike[str], noted: str, *, sync: bool = True) -> None:
+    """Write `ship.json` into a store. Its text only informs; retention asks if it exists."""
+    path = os.path.join(store, "ship.json")
+    with open(f"{path}.tmp", "w") as file:
+        file.write(noted)
+        file.flush()
+        if sync:
             os.fsync(file.fileno())
-        os.replace(f"{path}.tmp", path)
-        folder = os.open(self.store.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    os.replace(f"{path}.tmp", path)
+    if not sync:
+        return
+    folder = os.open(store, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _names(cut: Cut) -> set[tuple[str, int, int, int]]:

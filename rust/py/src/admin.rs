@@ -264,6 +264,7 @@ pub(crate) fn _info<'py>(py: Python<'py>, store: &Store) -> Object<'py> {
         "write_mode": info.settings.write_mode.name(),
         "retention_bytes": info.settings.retention_bytes,
         "ship_backlog_bytes": info.settings.ship_backlog_bytes,
+        "ship_min_sync": info.settings.ship_min_sync.unwrap_or(1),
         "shipper": shipper(py, &info)?,
         "filesystem": filesystem,
         "incarnation": info.incarnation.map(|number| format!("{number:016x}")),

@@ -43,9 +43,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         consumers::_seek_group, consumers::_topic_in_log, plain::_expect_json,
         plain::_expect_msgpack, queue::_backoff, queue::_delete_queue, queue::_expect_queue,
         queue::_queue_overview, queue::_queues, queue::_redrive, queue_job::_reason_of,
-        retention::_configure_shipping, retention::_configure_store,
+        retention::_configure_min_sync, retention::_configure_shipping,
+        retention::_configure_store,
         retention::_configure_topic, retention::_maintain, retention::_set_properties,
-        shipping::_acknowledge_ends, shipping::_shipping, transaction::_cursor);
+        shipping::_acknowledge_ends, shipping::_min_sync, shipping::_shipping, transaction::_cursor);
     // The version of the workspace: one place, Cargo.toml.
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -93,6 +93,17 @@ pub(crate) fn _configure_shipping(
     patiently(py, store.patience(), || inner.configure_shipping(ship_backlog_bytes)).map(drop)
 }
 
+/// Change how many places must have a record before an append with `sync="remote"` returns.
+#[pyfunction]
+pub(crate) fn _configure_min_sync(
+    py: Python<'_>,
+    store: &Store,
+    ship_min_sync: Option<u64>,
+) -> PyResult<()> {
+    let inner = store.inner(py)?;
+    patiently(py, store.patience(), || inner.configure_min_sync(ship_min_sync)).map(drop)
+}
+
 /// See falaj.Store.maintain.
 #[pyfunction]
 pub(crate) fn _maintain<'py>(py: Python<'py>, store: &Store, dry_run: bool) -> Object<'py> {

@@ -68,19 +68,35 @@ pub(crate) fn _shipping(py: Python<'_>, store: &Store) -> PyResult<Shipping> {
     patiently(py, store.patience(), || inner.ship()).map(Shipping)
 }
 
-/// Acknowledge what was shipped: directories of logs, each with the sequence and the position of its
-/// end.
+/// Directories of logs, each with the sequence and the position of an address.
+type Ends = Vec<(String, u64, u64)>;
+
+/// Acknowledge what so many places have, and note what all places have; without `shipped` both are
+/// the same.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value, reason = "a list of Python's comes as a vector")]
 pub(crate) fn _acknowledge_ends(
     py: Python<'_>,
     store: &Store,
-    ends: Vec<(String, u64, u64)>,
+    ends: Ends,
+    shipped: Option<Ends>,
+    places: u64,
 ) -> PyResult<()> {
     let inner = store.inner(py)?;
-    let ends: Vec<_> = ends
-        .iter()
+    let remote = addresses(&ends);
+    let shipped = shipped.as_ref().map_or_else(|| remote.clone(), addresses);
+    patiently(py, store.patience(), || inner.acknowledge_by(places, &remote, &shipped))
+}
+
+/// Return how many places must have a record, as the settings of the store say now.
+#[pyfunction]
+pub(crate) fn _min_sync(py: Python<'_>, store: &Store) -> PyResult<u64> {
+    let inner = store.inner(py)?;
+    patiently(py, store.patience(), || inner.min_sync())
+}
+
+fn addresses(ends: &Ends) -> Vec<(&str, Address)> {
+    ends.iter()
         .map(|(log, sequence, position)| (log.as_str(), Address::new(*sequence, *position)))
-        .collect();
-    patiently(py, store.patience(), || inner.acknowledge(&ends))
+        .collect()
 }

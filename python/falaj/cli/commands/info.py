@@ -19,7 +19,7 @@ from falaj.cli.tables import Column, facts, rows_of, table
 from falaj.cli.units import show_time, size, span
 
 if TYPE_CHECKING:
-    from falaj._admin import LockInfo, LogInfo, SlotInfo, StoreInfo, TopicInfo
+    from falaj._admin import LockInfo, LogInfo, PlaceInfo, SlotInfo, StoreInfo, TopicInfo
     from falaj._retention import TopicRetention
     from falaj.cli.stores import Access
 
@@ -50,6 +50,13 @@ _SLOTS = (
     Column("state", "state"),
     Column("process", "process"),
     Column("since", "since"),
+)
+_PLACES = (
+    Column("place", "place"),
+    Column("number", "number", number=True),
+    Column("behind", "behind", number=True, human=size),
+    Column("heard", "heard"),
+    Column("problem", "problem"),
 )
 LIMITS = (
     Column("topic", "retention of"),
@@ -102,6 +109,7 @@ def _show(told: StoreInfo) -> None:
         ("topic", TOPICS, [row for each in told["topics"] for row in topic_rows(each)]),
         ("log", LOGS, [log_row(log) for log in told["logs"]]),
         ("slot", _SLOTS, [_slot_row(slot) for slot in told["slots"]]),
+        ("place", _PLACES, [_place_row(place) for place in told["places"]]),
         ("retention", LIMITS, [row for each in told["topics"] if (row := limits_of(each))]),
         ("group", group.COLUMNS, group.rows(told["groups"])),
         ("queue", queue.COLUMNS, queue.rows(whole)),
@@ -169,6 +177,16 @@ def _holder(lock: LockInfo) -> str:
     if lock["alive"] is False:
         who += ", dead"
     return f"{who}, other processes wait" if lock["contended"] else who
+
+
+def _place_row(place: PlaceInfo) -> dict[str, Any]:
+    heard = place["heard_us"]
+    told = show_time(heard * 1000, "iso") if heard else "never"
+    return place | {
+        "behind": place["behind"] or 0,
+        "heard": told,
+        "problem": place["problem"] or "",
+    }
 
 
 def _slot_row(slot: SlotInfo) -> dict[str, Any]:

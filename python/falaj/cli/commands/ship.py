@@ -13,6 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from falaj._place import report_of
 from falaj.cli import options
 from falaj.cli.arguments import Argument, Command, Option
 from falaj.cli.exits import say
@@ -20,11 +21,13 @@ from falaj.cli.paint import is_terminal
 from falaj.cli.progress import Bar
 from falaj.cli.tables import Column, table
 from falaj.cli.units import size
+from falaj.errors import PlaceError, RetryableError
 
 if TYPE_CHECKING:
+    from falaj._place import ShipReport
     from falaj.cli.stores import Access
     from falaj.errors import Error
-    from falaj.ship.shipper import Shipped, Shipper
+    from falaj.ship.lanes import Lanes, Sent
 
 __all__ = ["COMMAND", "ship"]
 
@@ -39,52 +42,54 @@ _COLUMNS = (
 
 def ship(
     access: Access,
-    place: str,
+    places: list[str],
     once: bool,
     plan: bool,
     new_origin: bool,
     history: float,
     as_json: bool,
 ) -> None:
-    """Ship a store to a place."""
+    """Ship a store to one place or several."""
     with access.store(writes=not plan) as store:
         if plan:
             from falaj.cli.ship_plan import print_plan
 
             print_plan(store, as_json)
             return
+        from falaj.ship.lanes import Lanes
         from falaj.ship.place import open_place
-        from falaj.ship.shipper import Options, Shipper
+        from falaj.ship.shipper import Options
 
         chosen = Options(history=history, new_origin=new_origin, patience=60.0 if once else None)
-        shipper = Shipper(store, open_place(place), chosen, _Notice())
-        shipped = _Run(shipper, once, as_json).wait()
-        _tell(shipped, as_json)
+        lanes = Lanes(store, [open_place(place) for place in places], chosen, _Notice())
+        _tell(_Run(lanes, once, as_json).wait(), as_json)
 
 
 class _Notice:
-    """Say on stderr that a place gives no answer, now and then."""
+    """Say on stderr that a place gives no answer or is left, now and then."""
 
     def __init__(self) -> None:
-        self._said = -_NOTICE_S
+        self._said: dict[str, float] = {}
 
     def __call__(self, error: Error) -> None:
-        if time.monotonic() > self._said + _NOTICE_S:
-            self._said = time.monotonic()
-            say(f"{error}; trying again")
+        url = getattr(error, "url", None) or ""
+        if time.monotonic() > self._said.get(url, -_NOTICE_S) + _NOTICE_S:
+            self._said[url] = time.monotonic()
+            passes = isinstance(error, PlaceError | RetryableError)
+            say(f"{error}; {'trying again' if passes else 'going on with the other places'}")
 
 
 class _Run:
     """The work in another thread; Ctrl-C and SIGTERM end it after the flush that is under way."""
 
-    def __init__(self, shipper: Shipper, once: bool, as_json: bool) -> None:
-        self._shipper, self._once, self._as_json = shipper, once, as_json
-        self._done: Shipped | None = None
+    def __init__(self, lanes: Lanes, once: bool, as_json: bool) -> None:
+        self._lanes, self._once, self._as_json = lanes, once, as_json
+        self._done: ShipReport | None = None
         self._failed: BaseException | None = None
         self._signal = 0
         self._bar = Bar("ship") if is_terminal(sys.stderr) and not as_json else None
 
-    def wait(self) -> Shipped:
+    def wait(self) -> ShipReport:
         thread = threading.Thread(target=self._work, name="falaj-ship")
         before = {each: signal.signal(each, self._stop) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -107,42 +112,51 @@ class _Run:
         if self._signal:
             raise KeyboardInterrupt  # a second one acts at once
         self._signal = number
-        self._shipper.stop.set()
+        self._lanes.stop.set()
 
     def _work(self) -> None:
         try:
-            self._done = self._shipper.run(once=self._once, told=self._told)
+            self._done = report_of(self._lanes.run(once=self._once, told=self._told))
         except BaseException as error:  # noqa: BLE001  # raised again in the main thread
             self._failed = error
 
-    def _told(self, shipped: Shipped) -> None:
+    def _told(self, sent: Sent) -> None:
+        """Tell of a flush; lanes call this from their threads."""
+        place, shipped = sent
+        if shipped is None:
+            return
         if self._bar:
             self._bar.draw(0, None, f"number {shipped.number:,}, {size(shipped.bytes)}")
         elif self._as_json and not self._once:
-            print(json.dumps(shipped._asdict()), flush=True)
+            row = {"place": place} | shipped._asdict()
+            sys.stdout.write(json.dumps(row) + "\n")  # one call, so that lines stay whole
+            sys.stdout.flush()
 
 
-def _tell(shipped: Shipped, as_json: bool) -> None:
+def _tell(report: ShipReport, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(shipped._asdict()))
+        print(json.dumps(report))
+    elif len(report["places"]) == 1:
+        table(_COLUMNS, report["places"])
     else:
-        table(_COLUMNS, [shipped._asdict()])
+        table((Column("place", "place"), *_COLUMNS), report["places"])
 
 
 COMMAND = Command(
     ship,
-    "Ship a store to a place: a bucket, another machine, or another disk.",
+    "Ship a store to places: buckets, other machines, or other disks.",
     (
         Argument(
-            "place",
+            "places",
             "PLACE",
-            "s3://…, gs://…, az://…, http://…, or a directory.",
+            "s3://…, gs://…, az://…, http://…, or a directory; several get everything each.",
+            many=True,
             read=options.location,
         ),
     ),
     (
         *options.ACCESS,
-        Option("--once", "once", "End when the place has what the store has now.", default=False),
+        Option("--once", "once", "End when each place has what the store has now.", default=False),
         Option("--plan", "plan", "Send nothing; print requests and cost a month.", default=False),
         Option(
             "--history",
@@ -161,6 +175,6 @@ COMMAND = Command(
         options.AS_JSON._replace(help="Print what was shipped as JSON."),
     ),
     "It runs until Ctrl-C or SIGTERM, which end it in order; start and stop it as you like. Only "
-    "one process ships a store to a place: a later one takes over. `falaj restore` makes a store "
-    "of a place.",
+    "one process ships a store: to all its places. `falaj config --ship-min-sync` says how many of "
+    "them an append in `sync=remote` waits for. `falaj restore` makes a store of a place.",
 )

@@ -261,6 +261,7 @@ pub fn settings(random: &mut Random) -> Vec<u8> {
             write_mode: mode,
             retention_bytes: random.once_in(2).then(|| random.edgy(9)),
             ship_backlog_bytes: random.once_in(4).then(|| random.edgy(9)),
+            ship_min_sync: random.once_in(4).then(|| random.edgy(9)),
             revision: random.edgy(2),
         }
         .encode(),

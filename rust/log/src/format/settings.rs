@@ -60,6 +60,8 @@ pub struct StoreSettings {
     /// Most bytes of files that retention keeps in each log because they were not shipped; `None` is
     /// [`SHIP_BACKLOG`].
     pub ship_backlog_bytes: Option<u64>,
+    /// How many places must have a record before an append in `sync=remote` returns; `None` is one.
+    pub ship_min_sync: Option<u64>,
     /// How often the limits were changed.
     pub revision: u64,
 }
@@ -114,6 +116,7 @@ impl StoreSettings {
         let numbers = [
             ("retention_bytes", self.retention_bytes),
             ("ship_backlog_bytes", self.ship_backlog_bytes),
+            ("ship_min_sync", self.ship_min_sync),
             revision(self.revision),
         ];
         members.extend(numbers.into_iter().filter_map(given));
@@ -137,11 +140,13 @@ impl StoreSettings {
             write_mode,
             retention_bytes: members.optional_number("retention_bytes")?,
             ship_backlog_bytes: members.optional_number("ship_backlog_bytes")?,
+            ship_min_sync: members.optional_number("ship_min_sync")?,
             revision: members.optional_number("revision")?.unwrap_or(0),
         };
         members.finish()?;
-        // A limit of 0 would let retention delete everything.
-        let limits = [settings.retention_bytes, settings.ship_backlog_bytes];
+        // A limit of 0 would let retention delete everything, or an append wait for no place.
+        let limits =
+            [settings.retention_bytes, settings.ship_backlog_bytes, settings.ship_min_sync];
         if limits.into_iter().flatten().all(is_limit) { Ok(settings) } else { Err(NO_LIMIT) }
     }
 }

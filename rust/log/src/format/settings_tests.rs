@@ -26,8 +26,16 @@ fn topic() -> TopicSettings {
 
 fn store(write_mode: WriteMode) -> StoreSettings {
     let (id, retention_bytes, ship_backlog_bytes, revision) = ([3; 16], None, None, 0);
-    let created_us = -1;
-    StoreSettings { id, created_us, write_mode, retention_bytes, ship_backlog_bytes, revision }
+    let (created_us, ship_min_sync) = (-1, None);
+    StoreSettings {
+        id,
+        created_us,
+        write_mode,
+        retention_bytes,
+        ship_backlog_bytes,
+        ship_min_sync,
+        revision,
+    }
 }
 
 #[test]
@@ -51,7 +59,7 @@ fn what_nobody_asked_for_stands_nowhere_and_what_somebody_did_comes_back() {
     assert_eq!(TopicSettings::decode(kept.encode().as_bytes()), Ok(kept.clone()));
     let limits =
         StoreSettings { retention_bytes: Some(7), revision: 1, ..store(WriteMode::Mapped) };
-    let store = StoreSettings { ship_backlog_bytes: Some(8), ..limits };
+    let store = StoreSettings { ship_backlog_bytes: Some(8), ship_min_sync: Some(2), ..limits };
     assert_eq!(StoreSettings::decode(store.encode().as_bytes()), Ok(store));
     let text = kept.encode();
     for wrong in ["\"retention_bytes\":\"1\"", "\"retention_bytes\":-1", "\"retention_bytes\":null"]
@@ -178,6 +186,7 @@ fn a_stores_file_is_one_line_with_its_members_in_order() {
         write_mode: WriteMode::Mapped,
         retention_bytes: Some(9_876_543_210),
         ship_backlog_bytes: None,
+        ship_min_sync: None,
         revision: 1,
     };
     let (write_mode, retention_bytes, revision) = (WriteMode::Pwrite, None, 0);

@@ -1,6 +1,7 @@
 //! The words REMOTE and SHIPPED, which say what has left the machine, and the wait for them.
 //!
-//! Owns both words. The process that ships the store raises them after its place has the bytes;
+//! Owns both words. The process that ships the store raises REMOTE after enough places have the
+//! bytes, and SHIPPED, which is for retention, after all of them have;
 //! waiters sleep under bits of their own ([`crate::wake`]). Invariants: an acknowledged address is
 //! one of the log and not beyond its durable end, so no later segment supersedes it. A waiter waits
 //! for such an address too, so that comparing the two is enough. A wait ends when the shipper does:
@@ -83,11 +84,23 @@ impl Log {
         let Some(end) = self.within_log(end, control)? else { return Ok(()) };
         {
             let _turn = enter(&self.acknowledging);
-            control.raise(at::SHIPPED, end)?;
             control.raise(at::REMOTE, end)?;
         }
         control.notify(false);
         Ok(())
+    }
+
+    /// Note that all places have everything before an address, so retention need not keep it for
+    /// them. Otherwise as [`Log::acknowledge`], without waking anybody.
+    ///
+    /// # Errors
+    /// As [`Log::acknowledge`].
+    pub fn note_shipped(&self, end: Address) -> Result<()> {
+        let (control, member) = self.writing()?;
+        member.check()?;
+        let Some(end) = self.within_log(end, control)? else { return Ok(()) };
+        let _turn = enter(&self.acknowledging);
+        control.raise(at::SHIPPED, end)
     }
 
     /// Return the last address of the log up to this one that is durable; `None` in a segment that

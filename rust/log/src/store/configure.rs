@@ -308,6 +308,17 @@ impl Store {
         self.rewrite_store(|store| StoreSettings { ship_backlog_bytes, ..store })
     }
 
+    /// Change how many places must have a record before an append in `sync=remote` returns; `None`
+    /// is one. The next acknowledgement obeys it. Otherwise as [`Store::configure_topic`].
+    ///
+    /// # Errors
+    /// As [`Store::configure_topic`].
+    #[doc(hidden)]
+    pub fn configure_min_sync(&self, ship_min_sync: Option<u64>) -> Result<StoreSettings> {
+        validate("ship_min_sync", ship_min_sync)?;
+        self.rewrite_store(|store| StoreSettings { ship_min_sync, ..store })
+    }
+
     fn rewrite_store(
         &self,
         change: impl FnOnce(StoreSettings) -> StoreSettings,

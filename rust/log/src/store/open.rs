@@ -232,6 +232,7 @@ impl Opening<'_> {
             write_mode,
             retention_bytes: None,
             ship_backlog_bytes: None,
+            ship_min_sync: None,
             revision: 0,
         };
         // This syncs all names in the store's directory; the store's own name is next.

@@ -78,14 +78,30 @@ impl Store {
         self.wake_page().map_or(Shipper::Absent, |page| decode(page.load(at::SHIPPER)))
     }
 
-    /// Note that logs have left the machine up to these addresses, and wake those that wait for it.
-    /// Each log is given by the name of its directory. A log that is gone is left out.
+    /// Note that one place has logs up to these addresses. Otherwise as [`Store::acknowledge_by`].
     ///
     /// # Errors
-    /// `InvalidArgument` unless this process ships the store ([`Store::ship`]); `NotWritable`,
-    /// `HandleClosed`, `CorruptData`, `SystemCallFailed`, and those of opening a log.
+    /// As [`Store::acknowledge_by`].
     #[doc(hidden)]
     pub fn acknowledge(&self, ends: &[(&str, Address)]) -> Result<()> {
+        self.acknowledge_by(1, ends, ends)
+    }
+
+    /// Note that so many places have logs up to the addresses in `remote`, and wake those that wait
+    /// for it. All places that the store is shipped to have them up to those in `shipped`. Each log
+    /// is given by the name of its directory. A log that is gone is left out.
+    ///
+    /// # Errors
+    /// `InvalidArgument` unless this process ships the store ([`Store::ship`]), or where the
+    /// settings ask for more places now; `NotWritable`, `HandleClosed`, `CorruptData`,
+    /// `SystemCallFailed`, and those of opening a log.
+    #[doc(hidden)]
+    pub fn acknowledge_by(
+        &self,
+        places: u64,
+        remote: &[(&str, Address)],
+        shipped: &[(&str, Address)],
+    ) -> Result<()> {
         let member = self.membership()?;
         if self.shipper() != Shipper::Process(member.identity()) {
             return Err(Error::invalid(
@@ -93,12 +109,35 @@ impl Store {
                  _shipping()",
             ));
         }
-        for (dir, end) in ends {
+        // Read after the cut, so an append that began after a change of the setting obeys it.
+        let wanted = self.min_sync()?;
+        if places < wanted {
+            return Err(Error::invalid(format!(
+                "ship_min_sync of the store is {wanted}, and {places} of its places acknowledged: \
+                 ship it to more places, or lower that setting"
+            )));
+        }
+        for (dir, end) in shipped {
+            if let Some(log) = self.log_in(&member, dir)? {
+                log.note_shipped(*end)?;
+            }
+        }
+        for (dir, end) in remote {
             if let Some(log) = self.log_in(&member, dir)? {
                 log.acknowledge(*end)?;
             }
         }
         Ok(())
+    }
+
+    /// Return how many places must have a record before an append in
+    /// [`SyncMode::Remote`](crate::SyncMode::Remote) returns, as the settings say now.
+    ///
+    /// # Errors
+    /// Those of reading the settings.
+    #[doc(hidden)]
+    pub fn min_sync(&self) -> Result<u64> {
+        Ok(self.stored_settings()?.ship_min_sync.unwrap_or(1))
     }
 
     /// Return whether the store was ever shipped. Retention then keeps what was not shipped yet.

@@ -222,9 +222,16 @@ fn assert_members(name: &str, text: &str) {
 #[test]
 fn settings_have_the_members_that_their_tables_name() {
     let (id, write_mode, retention_bytes) = ([3; 16], WriteMode::Pwrite, Some(1 << 30));
-    let (created_us, ship_backlog_bytes, revision) = (1, Some(1 << 20), 2);
-    let store =
-        StoreSettings { id, created_us, write_mode, retention_bytes, ship_backlog_bytes, revision };
+    let (created_us, ship_backlog_bytes, ship_min_sync, revision) = (1, Some(1 << 20), Some(2), 2);
+    let store = StoreSettings {
+        id,
+        created_us,
+        write_mode,
+        retention_bytes,
+        ship_backlog_bytes,
+        ship_min_sync,
+        revision,
+    };
     assert_members("falaj.json", &store.encode());
     let topic = TopicSettings {
         name: "orders".into(),
