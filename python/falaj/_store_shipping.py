@@ -39,7 +39,7 @@ class StoreShipping(StoreTopics):
         ship_backlog_bytes: int | EllipsisType | None = ...,
         ship_min_sync: int | EllipsisType | None = ...,
     ) -> None:
-        """Change settings of the store, on disk when this returns. What is not named stays.
+        """Change settings of the store, on disk when this returns. The others stay.
 
         Limits apply from the next roll of any log on, in every process; `maintain` applies them at
         once.

@@ -144,6 +144,7 @@ def test_the_page_lists_the_rows_that_info_prints(falaj: Shell) -> None:
         topic.configure(retention_records=1)
         store.consumer("c", [topic]).close()
         store.queue("q", topic=topic).close()
+        store.ship(falaj.folder / "place", once=True)
     printed = dict.fromkeys(
         line.split("\t")[0] for line in falaj.ok("info", "-s", "s").splitlines()
     )

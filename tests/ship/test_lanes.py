@@ -39,7 +39,7 @@ from falaj.ship.shipper import Options
 
 
 class Gate:
-    """A place that raises an error while it is told to."""
+    """A place that raises an error on demand."""
 
     def __init__(self, inner: Place, error: type[PlaceError] | None = None) -> None:
         self.inner, self.url, self.error = inner, inner.url, error

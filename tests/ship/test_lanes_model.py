@@ -108,7 +108,7 @@ def steps(state: State, rules: Rules) -> Iterator[State]:
 
 
 def of_lane(state: State, at: int, lane: Lane, rules: Rules) -> Iterator[State]:
-    """Yield what one lane may do: compare, flush, lose a reply, or claim anew."""
+    """Yield what one lane may do: compare, flush, lose a reply, or claim again."""
 
     def now(changed: Lane, has: tuple[int, ...] = state.has) -> State:
         lanes = (*state.lanes[:at], changed, *state.lanes[at + 1 :])
@@ -148,7 +148,7 @@ def explore(rules: Rules, first: State) -> tuple[int, str | None, int]:
 
 
 def in_order(state: State) -> State:
-    """Number the places anew: which of them is which changes nothing."""
+    """Number the places again: which of them is which changes nothing."""
     lanes = {lane.place: lane for lane in state.lanes}
     told = sorted(
         (has, place in lanes, lanes.get(place, Lane(place))[1:])

@@ -4,7 +4,7 @@ Owns what lanes share: the guard of the store, the cuts, the count of acknowledg
 error ends what. A *lane* is a `Shipper` of one place, in a thread of its own, so no place waits for
 another. Invariant: `sync="remote"` hears of an address only after as many places have everything
 before it as the store's `ship_min_sync` says. The engine reads that setting once more as it takes
-the acknowledgement. What is safe in one place is left to `protocol`.
+the acknowledgement. Safety in one place is left to `protocol`.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class Lanes:
     def _is_over(self) -> bool:
         return self.guard is None or self.guard.closed
 
-    # --- What is told ----------------------------------------------------------------------------
+    # --- Reports --------------------------------------------------------------------------------
 
     def note(self, *, last: bool = False) -> None:
         """Write how far each place is into `ship.json`, now and then. It only informs."""
@@ -370,7 +370,7 @@ class _Lane:
             self.lanes.lane_ended(self)
 
     def _ship(self, once: bool, told: Callable[[Sent], None]) -> None:
-        """Ship, and begin anew after errors that pass, if there are other places to rely on."""
+        """Ship, and begin again after errors that pass, if there are other places to rely on."""
         pause, alone = _AGAIN_FIRST_S, len(self.lanes._lanes) == 1
         while True:
             self._shipper = _LaneShipper(self)

@@ -1,8 +1,8 @@
 //! The words REMOTE and SHIPPED, which say what has left the machine, and the wait for them.
 //!
 //! Owns both words. The process that ships the store raises REMOTE after enough places have the
-//! bytes, and SHIPPED, which is for retention, after all of them have;
-//! waiters sleep under bits of their own ([`crate::wake`]). Invariants: an acknowledged address is
+//! bytes. It raises SHIPPED, which is for retention, after all of them have.
+//! Waiters sleep under bits of their own ([`crate::wake`]). Invariants: an acknowledged address is
 //! one of the log and not beyond its durable end, so no later segment supersedes it. A waiter waits
 //! for such an address too, so that comparing the two is enough. A wait ends when the shipper does:
 //! its word in the wake page changes, or the lock of its slot is free.
