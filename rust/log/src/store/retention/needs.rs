@@ -13,9 +13,7 @@ use super::super::sidecar_check::read_consumer;
 use super::super::{Store, files};
 use super::settled::Settled;
 use crate::error::{DecodedIn, Error, Result};
-use crate::format::consumer::{
-    CUT, StoredCursor, at, check_header, cursor_name, cut_at, entries, entry,
-};
+use crate::format::consumer::{CUT, at, check_header, cut_at, entries, entry};
 use crate::format::queue::{QueueEnds, QueueHeader};
 use crate::format::settings::TopicSettings;
 use crate::format::{PAGE, queue};
@@ -94,42 +92,15 @@ impl Store {
                 continue;
             };
             let who = format!("consumer {name}");
-            let is_settled = |settled: &Settled<'_>| {
-                settled.has(partition, &cursor.committed)
-                    && (home == [0; 16] || self.is_kept_in(&home, settled.log, name, &cursor))
-            };
-            let offset = match settled.filter(is_settled) {
+            // Where a log keeps the cursor, a lower *safe* may be where a member is about to move it.
+            let settled = settled.filter(|_| home == [0; 16]);
+            let offset = match settled.filter(|on| on.has(partition, &cursor.committed)) {
                 Some(_) => cursor.committed.offset,
                 None => cursor.committed.offset.min(cursor.safe.offset),
             };
             needs.push(Need { who, partition, offset });
         }
         Ok(())
-    }
-
-    /// Return true if the log that keeps a group's cursors has this committed offset on the disk.
-    fn is_kept_in(
-        &self,
-        home: &[u8; 16],
-        log: &Arc<Log>,
-        group: &str,
-        noted: &StoredCursor,
-    ) -> bool {
-        let name = cursor_name(group, &noted.generation, noted.partition);
-        let is_kept = |log: &Log| {
-            // In this order: what was read lies before the tail.
-            let kept = log.cursor_of(&name).ok().flatten();
-            let is_on_disk =
-                log.committed().zip(log.durable()).is_some_and(|(tail, on)| tail <= on);
-            is_on_disk && kept.is_some_and(|kept| kept.offset == noted.committed.offset)
-        };
-        if log.settings().generation == *home {
-            return is_kept(log);
-        }
-        let topics = self.topics().unwrap_or_default();
-        let topic = topics.into_iter().filter_map(|(_, topic)| topic.ok());
-        let topic = topic.into_iter().find(|topic| topic.log_generation == *home);
-        topic.is_some_and(|topic| self.log_to_read(&topic).is_ok_and(|log| is_kept(&log)))
     }
 
     /// Return the lower bound of a queue of that topic.
