@@ -70,6 +70,7 @@ class Reader:
         self._renewals = self._asked = 0
         self._wake = threading.Event()
         waits = Patience(PATIENCE_S, self._stop)
+        self._seen = self._seen_us = 0
         self.directory = cache.new_view()
         try:
             self.replica = Replica(origin, self.directory, cache, waits, self._renew)
@@ -109,11 +110,27 @@ class Reader:
         if not driver.view.files:
             where = self.origin.where("")
             raise HistoryDeleted(f"{where} has no flush yet at number {driver.view.number}")
+        self._keep_what_is_seen(driver)
         with self.replica.changing, self.replica.lock:
             self.replica.view = driver.view
         self._show(driver)
         driver.patience = self._later
         return driver
+
+    def _keep_what_is_seen(self, driver: Driver) -> None:
+        """Look again where a driver ends before what readers see, which never goes back.
+
+        A driver may begin at a checkpoint that is older than that, and pause. If the next number is
+        deleted meanwhile, the place seems to end there.
+        """
+        for event in (say.Silence(), say.Again()):
+            if driver.view.number < self._seen:
+                driver.send(event)
+        if driver.view.number < self._seen:
+            where = self.origin.where("")
+            raise HistoryDeleted(
+                f"{where} ends at number {driver.view.number}, and had {self._seen} before"
+            )
 
     def _show(self, driver: Driver) -> None:
         with self.replica.changing, self.replica.lock:
@@ -157,6 +174,7 @@ class Reader:
             self._looked = time.monotonic()
             silent = self._looked - self._heard >= SILENCE_S
             self._driver.send(say.Silence() if silent else say.Again())
+            self._keep_what_is_seen(self._driver)
             news = self._driver.view.number != self._seen
             if news or silent:
                 self._heard = self._looked

@@ -230,7 +230,8 @@ impl Log {
         control.set(at::UNSHIPPED, before.saturating_add(bytes))
     }
 
-    fn is_remote(&self, target: Address) -> bool {
+    /// Return whether everything before an address that was durable has left the machine.
+    pub fn is_remote(&self, target: Address) -> bool {
         self.acknowledged().is_some_and(|remote| remote >= target)
     }
 

@@ -33,5 +33,6 @@ mod sinks;
 mod transactions;
 mod trimmed;
 mod versions;
+mod view;
 mod visibility;
 mod watch;

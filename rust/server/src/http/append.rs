@@ -12,6 +12,7 @@ use axum::response::IntoResponse as _;
 use falaj::{Error, ProducerName, SequenceSpan, SyncMode, Topic, Transaction};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::asked::{Asked, Named};
 use super::bodies::{Form, Records};
@@ -20,6 +21,7 @@ use super::{App, body};
 use crate::access::{Action, Kind, Principal};
 use crate::config::units::Span;
 use crate::store::read::blocking;
+use crate::store::remote::{self, Wait};
 
 /// How long an append waits for its turn, where the request does not say.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -48,12 +50,27 @@ pub(super) enum Sync {
     Interval,
     /// Once it is on the disk.
     Durable,
+    /// Once the process that ships the store has it in its place.
+    Remote,
 }
 
 impl Sync {
     /// The engine's mode. A durable append is synced by the thread of its log, with all that wait there.
     pub(super) fn mode(self) -> SyncMode {
         if self == Self::Interval { SyncMode::Interval } else { SyncMode::None }
+    }
+
+    /// True if an answer means that the append is on the disk.
+    pub(super) fn is_durable(self) -> bool {
+        matches!(self, Self::Durable | Self::Remote)
+    }
+
+    /// Check before an append that it can end as asked. Blocks.
+    ///
+    /// # Errors
+    /// `NoShipper`, `Fenced`: nothing is appended.
+    pub(super) fn expect_ready(self, topic: &Topic) -> falaj::Result<()> {
+        if self == Self::Remote { topic.log().expect_shipper() } else { Ok(()) }
     }
 }
 
@@ -131,12 +148,14 @@ pub(super) async fn append_to(
         None => whole,
     };
     let patience = asked.timeout.map_or(PATIENCE, |span| span.0);
+    let begun = Instant::now();
     let count = records.len();
     let appending = topic.clone();
     let run = move || {
+        sync.expect_ready(&appending)?;
         append_all(&appending, asked.partition.is_some(), &records, next, producer.as_ref())
     };
-    let appended = app.served.appends.run(&topic, sync == Sync::Durable, patience, run).await?;
+    let appended = app.served.appends.run(&topic, sync.is_durable(), patience, run).await?;
     app.metrics.appended.inc_by(count as u64);
     let partitions = appended.value;
     if let Some(error) = appended.unsynced {
@@ -146,14 +165,39 @@ pub(super) async fn append_to(
         let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "durability-unknown", detail);
         return Err(Box::new(problem.with("partitions", json!(shown(&partitions)))));
     }
-    let answer = Appended::new(sync == Sync::Durable, &partitions);
+    if let (Sync::Remote, Some((partition, offsets))) = (sync, partitions.first_key_value()) {
+        let place = (&topic, *partition, offsets.start);
+        let shipped = shipped(app, place, begun, patience).await;
+        shipped.map_err(|problem| problem.with("partitions", json!(shown(&partitions))))?;
+    }
+    let answer = Appended::new(sync, &partitions);
     Ok((StatusCode::CREATED, axum::Json(answer)).into_response())
+}
+
+/// Wait until an append has left the machine: a partition of it, and its first offset there. The time began with the
+/// request.
+///
+/// # Errors
+/// `no-shipper`, `fenced`, `remote-timeout`: the records are appended.
+pub(super) async fn shipped(
+    app: &App,
+    (topic, partition, first): (&Topic, u32, u64),
+    begun: Instant,
+    patience: Duration,
+) -> Result<(), Problem> {
+    let end = begun.checked_add(patience);
+    let stop = app.until_drained();
+    let wait = Wait { topic, partition, first, begun, end };
+    let shipped = remote::until_shipped(&app.served, wait, stop).await;
+    shipped.map_err(|error| *Box::<Problem>::from(error))
 }
 
 /// The answer to an append. The members of its only partition stand in it, too.
 #[derive(Serialize)]
 struct Appended {
     durable: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    remote: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     first: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,13 +216,14 @@ struct Part {
 }
 
 impl Appended {
-    fn new(durable: bool, partitions: &BTreeMap<u32, Range<u64>>) -> Self {
+    fn new(sync: Sync, partitions: &BTreeMap<u32, Range<u64>>) -> Self {
         let partitions = shown(partitions);
         let (first, next, partition) = match &partitions[..] {
             [one] => (Some(one.first.clone()), Some(one.next.clone()), Some(one.partition)),
             _ => (None, None, None),
         };
-        Self { durable, first, next, partition, partitions }
+        let (durable, remote) = (sync.is_durable(), sync == Sync::Remote);
+        Self { durable, remote, first, next, partition, partitions }
     }
 }
 

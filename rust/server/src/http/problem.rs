@@ -176,7 +176,12 @@ impl From<Error> for Box<Problem> {
             Error::DuplicateSequence { highest, .. } => {
                 problem.with("highest_sequence", exact(*highest))
             }
-            Error::DurabilityUnknown { offset, .. } => problem.with("offset", exact(*offset)),
+            Error::DurabilityUnknown { offset, .. }
+            | Error::NoShipper { offset: Some(offset), .. }
+            | Error::Fenced { offset: Some(offset), .. }
+            | Error::RemoteTimeout { offset: Some(offset), .. } => {
+                problem.with("offset", exact(*offset))
+            }
             Error::OffsetOutOfRange { first, end, .. } => {
                 problem.with("start_offset", exact(*first)).with("end_offset", exact(*end))
             }
@@ -211,6 +216,9 @@ fn classify(error: &Error) -> (StatusCode, &'static str) {
         Error::InvalidArgument { .. } => (StatusCode::BAD_REQUEST, "invalid-argument"),
         Error::InvalidName { .. } => (StatusCode::BAD_REQUEST, "invalid-name"),
         Error::NotWritable { .. } => (StatusCode::FORBIDDEN, "read-only"),
+        // Nothing was appended. No repeat helps until somebody starts a shipper.
+        Error::NoShipper { offset: None, .. } => (StatusCode::CONFLICT, "no-shipper"),
+        Error::Fenced { offset: None, .. } => (StatusCode::CONFLICT, "fenced"),
         Error::LockTimeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, "lock-timeout"),
         Error::NeedsRecovery { .. } => (StatusCode::SERVICE_UNAVAILABLE, "needs-recovery"),
         Error::Interrupted => (StatusCode::SERVICE_UNAVAILABLE, "interrupted"),
@@ -220,6 +228,9 @@ fn classify(error: &Error) -> (StatusCode, &'static str) {
         Error::DurabilityUnknown { .. } => {
             (StatusCode::INTERNAL_SERVER_ERROR, "durability-unknown")
         }
+        Error::NoShipper { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "no-shipper"),
+        Error::Fenced { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "fenced"),
+        Error::RemoteTimeout { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "remote-timeout"),
         Error::SyncFailed { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "sync-failed"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "engine"),
     }

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header};
 use axum::response::{IntoResponse as _, Response};
-use falaj::{Start, Topic};
+use falaj::{Start, Topic, Visibility};
 use serde::Deserialize;
 
 use super::App;
@@ -42,6 +42,30 @@ pub struct ReadQuery {
     limit: Option<u64>,
     bytes: Option<usize>,
     wait: Option<Span>,
+    visibility: Option<Seen>,
+}
+
+/// How far a read goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Seen {
+    /// To the last record.
+    #[default]
+    Visible,
+    /// To the last record that is on the disk.
+    Durable,
+    /// To the last record that has left the machine.
+    Remote,
+}
+
+impl From<Seen> for Visibility {
+    fn from(seen: Seen) -> Self {
+        match seen {
+            Seen::Visible => Self::Visible,
+            Seen::Durable => Self::Durable,
+            Seen::Remote => Self::Remote,
+        }
+    }
 }
 
 impl ReadQuery {
@@ -107,6 +131,7 @@ pub async fn read(
     let served = std::sync::Arc::clone(&app.served);
     let parts = blocking(move || {
         let topic = served.topic(&name)?;
+        let topic = topic.with_visibility(query.visibility.unwrap_or_default().into());
         let all = 0..topic.partitions();
         let asked = query.partition.map_or(all, |one| one..one + 1);
         asked

@@ -21,8 +21,9 @@ use falaj::{ProducerName, SequenceSpan, SyncMode, Topic, Transaction};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::append::{PATIENCE, Sync, add, producer};
+use super::append::{PATIENCE, Sync, add, producer, shipped};
 use super::asked::Asked;
 use super::bodies::{Records, each_of};
 use super::groups::cursors::{self, Cursors};
@@ -103,8 +104,13 @@ pub async fn append(
     let patience = query.timeout.map_or(PATIENCE, |span| span.0);
     let mut cursors = cursors::find(&app, &principal, sent).await?;
     let served = std::sync::Arc::clone(&app.served);
-    let run = move || Ok(commit(&served, &parts, cursors.as_mut(), sync, producer.as_ref()));
-    let appended = app.served.appends.run(&first, sync == Sync::Durable, patience, run).await?;
+    let begun = Instant::now();
+    let of = first.clone();
+    let run = move || {
+        sync.expect_ready(&of)?;
+        Ok(commit(&served, &parts, cursors.as_mut(), sync, producer.as_ref()))
+    };
+    let appended = app.served.appends.run(&first, sync.is_durable(), patience, run).await?;
     let placed = appended.value?;
     app.metrics.appended.inc_by(count as u64);
     if let Some(error) = appended.unsynced {
@@ -114,11 +120,20 @@ pub async fn append(
         let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "durability-unknown", detail);
         return Err(Box::new(problem.with("parts", shown(&placed))));
     }
+    if sync == Sync::Remote {
+        // What only finishes a topic has no offset of its own.
+        let offset = placed.first().map_or(0, |(_, _, offsets)| offsets.start);
+        let shipped = shipped(&app, (&first, 0, offset), begun, patience).await;
+        shipped.map_err(|problem| problem.with("parts", shown(&placed)))?;
+    }
     Ok(answer(sync, &placed))
 }
 
 fn answer(sync: Sync, placed: &[Placed]) -> Response {
-    let answer = json!({ "durable": sync == Sync::Durable, "parts": shown(placed) });
+    let mut answer = json!({ "durable": sync.is_durable(), "parts": shown(placed) });
+    if sync == Sync::Remote {
+        answer["remote"] = true.into();
+    }
     (StatusCode::CREATED, Json(answer)).into_response()
 }
 
@@ -211,7 +226,7 @@ fn commit(
     let Some(first) = parts.first() else { return Ok(Vec::new()) };
     let mut transaction = transaction(first, parts, sync, producer, true)?;
     let Some(cursors) = cursors else { return Ok(transaction.commit()?.parts().to_vec()) };
-    if sync == Sync::Durable {
+    if sync.is_durable() {
         // The records that the group has read must be on the disk before its offset is.
         transaction = transaction.with_sync(SyncMode::Durable);
     }

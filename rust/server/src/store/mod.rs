@@ -2,12 +2,13 @@
 //!
 //! The engine blocks: an append may wait for a lock, a read for a disk. So appends run on a thread for each log
 //! ([`append`]), reads on a pool of threads within a budget of bytes ([`read`]), and one thread waits for news on behalf
-//! of all followers ([`watch`]). Few calls of a queue run at a time ([`queues`]). Invariant: no thread of the HTTP doors ever
+//! of all followers ([`watch`]), and of appends that wait for another machine ([`remote`]). Few calls of a queue run at a time ([`queues`]). Invariant: no thread of the HTTP doors ever
 //! calls what blocks in the engine.
 
 pub mod append;
 pub mod queues;
 pub mod read;
+pub mod remote;
 pub mod watch;
 pub mod workers;
 

@@ -28,7 +28,7 @@ const BOUND: Duration = Duration::from_secs(60);
 struct Key {
     topic: String,
     partition: u32,
-    durable: bool,
+    visibility: Visibility,
 }
 
 /// A partition with followers.
@@ -91,8 +91,8 @@ impl Watcher {
 
     /// Follow a partition: the handle is of that partition, and its visibility counts.
     pub fn subscribe(&self, topic: &Topic, partition: u32) -> News {
-        let durable = topic.visibility() == Visibility::Durable;
-        let key = Key { topic: topic.name().to_owned(), partition, durable };
+        let key =
+            Key { topic: topic.name().to_owned(), partition, visibility: topic.visibility() };
         let mut followed = enter(&self.shared.followed);
         // A topic that was made again under its name is another one.
         if let Some((_, receiver)) = followed.get(&key).filter(|(topic, _)| !topic.is_deleted()) {

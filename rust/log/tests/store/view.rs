@@ -1,0 +1,400 @@
+//! Views of a place: stores that are read while their segments are elsewhere. The place is a cut of a
+//! store of the test.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
+
+use falaj::internals::error::Error;
+use falaj::internals::format::names;
+use falaj::internals::storage::real::RealStorage;
+use falaj::internals::storage::{Elsewhere, MapAccess, Needed, OpenMode, Source, Storage};
+use falaj::internals::store::{Cut, PlaceView, Store, StoreOptions, ViewSegment};
+use falaj::internals::topic::{SyncMode, Topic};
+
+use crate::stores::{assert_holds, fill, read_until_error, topic};
+
+/// Where the blocks of a segment begin.
+const FIRST_BLOCK: u64 = 8192;
+
+/// What the source does when it is asked for bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Answer {
+    #[default]
+    Bytes,
+    /// It says that it is done, and brought nothing.
+    Nothing,
+    Error,
+}
+
+/// A place: a cut, and what was asked of it.
+#[derive(Debug, Default)]
+struct Place {
+    cut: Option<Cut>,
+    view: Weak<PlaceView>,
+    answer: Answer,
+    asked: Vec<(Option<u64>, Needed)>,
+    files: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Shared(Arc<Mutex<Place>>);
+
+impl Source for Shared {
+    fn bring(&self, path: &Path, needed: Needed) -> io::Result<()> {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let sequence = names::parse_segment(name);
+        let mut place = self.0.lock().unwrap();
+        place.asked.push((sequence, needed));
+        match place.answer {
+            Answer::Bytes => place.bring(sequence, needed),
+            Answer::Nothing => {}
+            Answer::Error => return Err(io::Error::other("the place is out of reach")),
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    fn cut(&self) -> &Cut {
+        self.cut.as_ref().unwrap()
+    }
+
+    fn bring(&mut self, sequence: Option<u64>, needed: Needed) {
+        let view = self.view.upgrade().unwrap();
+        let Some(sequence) = sequence else { return self.publish(&view) };
+        let log = self.cut().logs()[0].directory();
+        if needed == Needed::Beginning {
+            let bytes = self.cut().read(0, sequence, FIRST_BLOCK..FIRST_BLOCK + 4096).unwrap();
+            return view.put_beginning(&log, sequence, &bytes).unwrap();
+        }
+        let path = self.whole(&view, sequence);
+        view.put(&log, sequence, &path).unwrap();
+    }
+
+    /// Make a whole file of a segment, and return its path.
+    fn whole(&mut self, view: &PlaceView, sequence: u64) -> PathBuf {
+        self.files += 1;
+        let path = view.path().with_file_name(format!("{}.tmp", self.files));
+        let log = &self.cut().logs()[0];
+        let segment = log.segments().iter().find(|s| s.header.sequence == sequence).unwrap();
+        let header = segment.header.encode();
+        let told = ViewSegment {
+            header: &header,
+            end: segment.end,
+            len: segment.len,
+            sealed: segment.sealed,
+        };
+        view.blank(&path, &log.directory(), &told).unwrap();
+        let file = RealStorage::new().open(&path, OpenMode::ReadWrite).unwrap();
+        for bytes in log.extents(sequence, FIRST_BLOCK).unwrap() {
+            let read = self.cut().read(0, sequence, bytes.clone()).unwrap();
+            file.write_at(&read, bytes.start).unwrap();
+        }
+        path
+    }
+
+    /// Let readers see the log as the cut has it: stand-ins, and the last segment whole.
+    fn publish(&mut self, view: &PlaceView) {
+        let headers: Vec<_> = self.cut().logs()[0]
+            .segments()
+            .iter()
+            .map(|s| (s.clone(), s.header.encode()))
+            .collect();
+        let log = self.cut().logs()[0].directory();
+        for pair in headers.windows(2) {
+            let (segment, header) = &pair[0];
+            let told =
+                ViewSegment { header, end: segment.end, len: segment.len, sealed: segment.sealed };
+            view.stand_in(&log, &told, &pair[1].1).unwrap();
+        }
+        let (last, header) = headers.last().unwrap();
+        let path = self.whole(view, last.header.sequence);
+        view.put(&log, last.header.sequence, &path).unwrap();
+        let told = ViewSegment { header, end: last.end, len: last.len, sealed: false };
+        view.publish(&log, &told).unwrap();
+    }
+}
+
+/// A store, and a view of what it held.
+struct Pair {
+    store: Store,
+    orders: Topic,
+    place: Shared,
+    view: Arc<PlaceView>,
+    _dir: tempfile::TempDir,
+}
+
+impl Pair {
+    /// Append so many records, and begin a view of them.
+    fn new(records: u64) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("store")).unwrap();
+        let orders = topic(&store, "orders").with_sync(SyncMode::None);
+        fill(&orders, 0, records);
+        let place = Shared::default();
+        let view = PlaceView::create(&dir.path().join("view"), Box::new(place.clone())).unwrap();
+        let view = Arc::new(view);
+        place.0.lock().unwrap().view = Arc::downgrade(&view);
+        let pair = Self { store, orders, place, view, _dir: dir };
+        pair.cut();
+        for file in pair.place.0.lock().unwrap().cut().files() {
+            let parts: Vec<_> = file.parts.iter().map(|(at, b)| (*at, &b[..])).collect();
+            pair.view.file(&file.path, file.len, &parts).unwrap();
+        }
+        pair.view.begin_log(&pair.log()).unwrap();
+        pair
+    }
+
+    fn cut(&self) {
+        let cut = self.store.cut(None).unwrap();
+        self.place.0.lock().unwrap().cut = Some(cut);
+    }
+
+    fn log(&self) -> String {
+        self.place.0.lock().unwrap().cut().logs()[0].directory()
+    }
+
+    fn reader(&self) -> Topic {
+        let store = self.view.open(&StoreOptions::default()).unwrap();
+        store.topic("orders").unwrap()
+    }
+
+    fn answer(&self, answer: Answer) {
+        self.place.0.lock().unwrap().answer = answer;
+    }
+
+    fn asked(&self) -> Vec<(Option<u64>, Needed)> {
+        std::mem::take(&mut self.place.0.lock().unwrap().asked)
+    }
+
+    /// The last segment as the cut has it, with its header.
+    fn last(&self) -> (Vec<u8>, u64, u64) {
+        let place = self.place.0.lock().unwrap();
+        let last = place.cut().logs()[0].segments().last().unwrap().clone();
+        (last.header.encode().to_vec(), last.header.sequence, last.end)
+    }
+
+    fn read(&self, sequence: u64, bytes: std::ops::Range<u64>) -> Vec<u8> {
+        self.place.0.lock().unwrap().cut().read(0, sequence, bytes).unwrap()
+    }
+}
+
+const RECORDS: u64 = 3_000;
+
+#[test]
+fn a_view_has_all_records_and_asks_for_each_segment_once() {
+    let pair = Pair::new(RECORDS);
+    let reader = pair.reader();
+    assert_eq!(reader.committed(0).unwrap(), RECORDS);
+    assert_eq!(pair.asked(), [(None, Needed::Whole)], "what nobody read was asked for");
+    assert_holds(&reader, RECORDS);
+    let mut asked: Vec<_> = pair.asked();
+    assert!(asked.len() > 3, "{asked:?}");
+    let all = asked.len();
+    asked.dedup();
+    asked.sort_by_key(|one| one.0);
+    asked.dedup();
+    assert_eq!(asked.len(), all);
+    assert_holds(&pair.reader(), RECORDS);
+    assert!(pair.asked().is_empty());
+}
+
+#[test]
+fn bytes_that_did_not_come_are_an_error_and_no_end() {
+    let pair = Pair::new(RECORDS);
+    let reader = pair.reader();
+    assert_eq!(reader.committed(0).unwrap(), RECORDS);
+    pair.answer(Answer::Nothing);
+    let (found, error) = read_until_error(&reader);
+    assert!(found.is_empty(), "{found:?}");
+    assert_eq!(error.unwrap().os_error(), Some(libc::ESTALE));
+    assert!(pair.asked().len() <= 1_000, "it asks without end");
+    pair.answer(Answer::Bytes);
+    assert_holds(&reader, RECORDS);
+}
+
+#[test]
+fn an_error_of_the_source_reaches_the_reader() {
+    let pair = Pair::new(RECORDS);
+    let reader = pair.reader();
+    assert_eq!(reader.committed(0).unwrap(), RECORDS);
+    pair.answer(Answer::Error);
+    let error = read_until_error(&reader).1.unwrap();
+    assert!(error.to_string().contains("out of reach"), "{error}");
+    pair.answer(Answer::Bytes);
+    assert_holds(&reader, RECORDS);
+}
+
+#[test]
+fn a_reader_sees_what_was_stored_only_once_it_is_published() {
+    let pair = Pair::new(10);
+    let reader = pair.reader();
+    assert_holds(&reader, 10);
+    let (log, (_, sequence, before)) = (pair.log(), pair.last());
+    fill(&pair.orders, 10, 20);
+    pair.cut();
+    let (header, same, end) = pair.last();
+    assert_eq!(same, sequence);
+    let bytes = pair.read(sequence, before..end);
+    // What comes first is not the first byte: the order of the pieces is no promise.
+    let half = (bytes.len() / 2) & !7;
+    pair.view.store(&log, before + half as u64, &bytes[half..]).unwrap();
+    assert_holds(&reader, 10);
+    pair.view.store(&log, before, &bytes[..half]).unwrap();
+    assert_holds(&reader, 10);
+    assert_holds(&pair.reader(), 10);
+    let told = ViewSegment { header: &header, end, len: end, sealed: false };
+    pair.view.publish(&log, &told).unwrap();
+    assert_holds(&reader, 20);
+    assert_holds(&pair.reader(), 20);
+    assert_eq!(reader.durable(0).unwrap(), 20);
+    assert_eq!(reader.remote(0).unwrap(), 20);
+}
+
+#[test]
+fn a_log_goes_on_in_its_next_segment() {
+    let pair = Pair::new(10);
+    let reader = pair.reader();
+    assert_holds(&reader, 10);
+    let (log, (header, sequence, before)) = (pair.log(), pair.last());
+    fill(&pair.orders, 10, 10 + RECORDS);
+    pair.cut();
+    let segments = pair.place.0.lock().unwrap().cut().logs()[0].segments().to_vec();
+    let old = segments.iter().find(|segment| segment.header.sequence == sequence).unwrap();
+    assert!(old.sealed);
+    let rest = pair.read(sequence, before..old.len);
+    pair.view.store(&log, before, &rest).unwrap();
+    for two in segments.windows(2).filter(|two| two[0].header.sequence > sequence) {
+        let (header, next) = (two[0].header.encode(), two[1].header.encode());
+        let told = ViewSegment { header: &header, end: two[0].end, len: two[0].len, sealed: true };
+        pair.view.stand_in(&log, &told, &next).unwrap();
+    }
+    let (next, newest, end) = pair.last();
+    assert_ne!(next, header);
+    let path = pair.place.0.lock().unwrap().whole(&pair.view, newest);
+    pair.view.put(&log, newest, &path).unwrap();
+    assert_holds(&reader, 10);
+    let told = ViewSegment { header: &next, end, len: end, sealed: false };
+    pair.view.publish(&log, &told).unwrap();
+    assert_holds(&reader, 10 + RECORDS);
+    // The mark of the last segment says as much as the page, for readers that come later.
+    let file = pair.view.path().join("logs").join(&log).join(names::segment(newest));
+    assert!(file.is_file());
+}
+
+#[test]
+fn what_readers_see_is_not_written_again() {
+    let pair = Pair::new(10);
+    let reader = pair.reader();
+    assert_holds(&reader, 10);
+    let (log, (_, _, end)) = (pair.log(), pair.last());
+    let error = pair.view.store(&log, end - 8, &[0; 16]).unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+    let error = pair.view.store("orders@nothing", end, &[0; 16]).unwrap_err();
+    assert!(error.to_string().contains("was not published"), "{error}");
+    assert_holds(&pair.reader(), 10);
+}
+
+#[test]
+fn a_log_that_was_deleted_is_deleted_for_its_readers() {
+    let pair = Pair::new(RECORDS);
+    let reader = pair.reader();
+    assert_eq!(reader.committed(0).unwrap(), RECORDS);
+    let settings: Vec<_> = {
+        let place = pair.place.0.lock().unwrap();
+        place.cut().files().map(|file| file.path.clone()).collect()
+    };
+    let settings = settings.iter().find(|path| path.starts_with("topics/")).unwrap();
+    pair.view.remove_file(settings).unwrap();
+    pair.view.remove_log(&pair.log()).unwrap();
+    let error = read_until_error(&reader).1.unwrap();
+    assert!(matches!(error, Error::TopicDeleted { .. }), "{error}");
+    assert_eq!(std::fs::read_dir(pair.view.path().join("logs")).unwrap().count(), 0);
+}
+
+#[test]
+fn names_from_a_place_lead_to_no_file_outside_of_the_view() {
+    let pair = Pair::new(10);
+    let outside = pair.view.path().with_file_name("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let (header, _, end) = pair.last();
+    let told = ViewSegment { header: &header, end, len: end, sealed: false };
+    for log in ["../../outside", "..", "", "/tmp", "orders", "a/b@00000000000000000000000000000000"]
+    {
+        assert!(pair.view.begin_log(log).is_err(), "{log}");
+        assert!(pair.view.remove_log(log).is_err(), "{log}");
+        assert!(pair.view.allow_compaction(log).is_err(), "{log}");
+        assert!(pair.view.put(log, 0, &outside).is_err(), "{log}");
+        assert!(pair.view.remove_segment(log, 0).is_err(), "{log}");
+        assert!(pair.view.publish(log, &told).is_err(), "{log}");
+        assert!(pair.view.stand_in(log, &told, &header).is_err(), "{log}");
+    }
+    for path in ["../outside/x", "topics/../../outside/x", "logs/x", "/tmp/x", "wake", "lock"] {
+        assert!(pair.view.file(path, 0, &[]).is_err(), "{path}");
+        assert!(pair.view.remove_file(path).is_err(), "{path}");
+    }
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+    assert_holds(&pair.reader(), 10);
+}
+
+#[test]
+fn a_stand_in_has_its_header_its_beginning_and_its_end_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, path) = (dir.path().join("from"), dir.path().join("stand-in"));
+    let storage = Elsewhere::new(Box::new(Shared::default()));
+    let end = 64 << 10;
+    std::fs::write(&from, vec![7; end as usize + 56]).unwrap();
+    storage.put_stand_in(&from, &path, end).unwrap();
+    let read = |len: usize, position| {
+        let mut bytes = vec![0; len];
+        let got = storage.open(&path, OpenMode::Read).unwrap().read_at(&mut bytes, position)?;
+        Ok::<_, io::Error>(bytes[..got].to_vec())
+    };
+    let stale = |result: io::Result<Vec<u8>>| result.unwrap_err().raw_os_error();
+    assert_eq!(read(512, 0).unwrap(), [7; 512]);
+    assert_eq!(read(56, end).unwrap(), [7; 56]);
+    for (len, position) in [(8, FIRST_BLOCK), (16, FIRST_BLOCK - 8), (16, end - 8), (1, end - 1)] {
+        assert_eq!(stale(read(len, position)), Some(libc::ESTALE), "{len} at {position}");
+    }
+    storage.put_beginning(&path, &[9; 100]);
+    assert_eq!(read(100, FIRST_BLOCK).unwrap(), [9; 100]);
+    assert_eq!(read(16, FIRST_BLOCK - 8).unwrap(), [[7; 8], [9; 8]].concat());
+    assert_eq!(stale(read(8, FIRST_BLOCK + 96)), Some(libc::ESTALE));
+    let file = storage.open(&path, OpenMode::ReadWrite).unwrap();
+    assert!(file.is_stand_in());
+    assert!(file.map(4096, MapAccess::Read).is_err());
+    assert!(file.write_at(&[1], 0).is_err());
+    assert!(file.next_data(FIRST_BLOCK).is_err());
+    // A file that was opened before stays what it was; one that is opened later has all.
+    std::fs::write(&from, vec![5; end as usize + 56]).unwrap();
+    storage.put_whole(&from, &path).unwrap();
+    assert!(file.is_stand_in());
+    assert_eq!(read(16, end - 8).unwrap(), [5; 16]);
+    assert!(!storage.stands_in(&path));
+}
+
+#[test]
+fn few_beginnings_are_kept_and_a_file_that_is_gone_is_no_stand_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Elsewhere::new(Box::new(Shared::default()));
+    let mut paths = BTreeMap::new();
+    for number in 0..40 {
+        let (from, path) = (dir.path().join("from"), dir.path().join(number.to_string()));
+        std::fs::write(&from, vec![0; 16 << 10]).unwrap();
+        storage.put_stand_in(&from, &path, 16 << 10).unwrap();
+        storage.put_beginning(&path, &[9; 8]);
+        paths.insert(number, path);
+    }
+    let has_beginning = |path: &PathBuf| {
+        let file = storage.open(path, OpenMode::Read).unwrap();
+        file.read_at(&mut [0; 8], FIRST_BLOCK).is_ok()
+    };
+    let kept = paths.values().filter(|path| has_beginning(path)).count();
+    assert!((1..=16).contains(&kept), "{kept}");
+    assert!(has_beginning(&paths[&39]), "the newest is there");
+    storage.remove(&paths[&39]).unwrap();
+    assert!(!storage.stands_in(&paths[&39]));
+    assert!(storage.remove(&paths[&39]).is_err());
+}
