@@ -58,7 +58,7 @@ COMMAND = Command(
             "--ship-min-sync",
             "ship_min_sync",
             "Places that must have a record before an append in sync=remote returns (1 at first).",
-            "COUNT",
+            "N",
             options.whole(1),
         ),
         options.AS_JSON._replace(help="Print the settings as one JSON object."),

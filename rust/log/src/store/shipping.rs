@@ -92,8 +92,8 @@ impl Store {
     /// is given by the name of its directory. A log that is gone is left out.
     ///
     /// # Errors
-    /// `InvalidArgument` unless this process ships the store ([`Store::ship`]), or where the
-    /// settings ask for more places now; `NotWritable`, `HandleClosed`, `CorruptData`,
+    /// `InvalidArgument` unless this process ships the store ([`Store::ship`]). So it is where the
+    /// settings ask for more places now. `NotWritable`, `HandleClosed`, `CorruptData`,
     /// `SystemCallFailed`, and those of opening a log.
     #[doc(hidden)]
     pub fn acknowledge_by(
