@@ -474,8 +474,8 @@ class AnyTopic(_core.AnyTopic[T]):
         """Delete the records before a time, for all readers; `Topic.trim` also takes an offset.
 
         They are gone for every reader when this returns, also after a power failure: reading them
-        raises `OffsetOutOfRange`, also for a reader that stands before them. What was read before
-        stays valid: records, batches, and those that threads of an Arrow reader have read ahead. A
+        raises `OffsetOutOfRange`, also for a reader that stands before them. Records and
+        batches that were read before stay valid, also those that an Arrow reader has read ahead. A
         file is removed once all of its records are gone; the newest one stays. Offsets go on as
         before.
 

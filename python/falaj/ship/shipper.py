@@ -416,7 +416,7 @@ class Shipper:
     # --- Waiting ---------------------------------------------------------------------------------
 
     def _waits(self) -> bool:
-        """Tell whether an append waits for the place. Readers hurry nobody."""
+        """Tell whether an append waits for the place. Readers do not hurry it."""
         return self._shipping is not None and self._shipping.waiting()
 
     def _sleep(self) -> None:

@@ -70,7 +70,7 @@ pub(crate) fn generation(py: Python<'_>, text: &str) -> PyResult<[u8; 16]> {
     unhex(text).ok_or_else(unreadable)
 }
 
-/// What `Cut.gather` joins.
+/// A part that `Cut.gather` joins.
 #[derive(FromPyObject)]
 enum Part<'py> {
     Bytes(Bound<'py, PyBytes>),

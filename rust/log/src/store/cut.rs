@@ -356,7 +356,7 @@ impl Cut {
         Ok(read)
     }
 
-    /// Read bytes of blocks of a segment from a position on, as many as there is room for.
+    /// Read bytes of blocks of a segment from a position on, as many as fit.
     ///
     /// # Errors
     /// `InvalidArgument` for bytes that are not in the cut. `CorruptData` if the segment is gone, or

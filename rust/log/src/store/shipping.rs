@@ -180,7 +180,7 @@ impl Shipping {
 
     /// Return true if a process may be asleep until what it appended has left the machine. It looks at
     /// the logs that this process has open, which a cut leaves open. A waiter that gave up counts until
-    /// the next acknowledgement. Readers do not count: they see what comes, and hurry nobody.
+    /// the next acknowledgement. Readers do not count: they see what comes, and hurry no shipper.
     pub fn is_awaited(&self) -> bool {
         self.member.logs().living().iter().any(|log| log.is_remote_awaited())
     }
