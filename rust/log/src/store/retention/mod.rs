@@ -148,8 +148,8 @@ impl Store {
 
     /// Begin a plan, without a limit yet.
     fn begin_plan(&self, dir: &Path, log: Arc<Log>, topics: Vec<TopicSettings>) -> Result<LogPlan> {
-        let mut plan =
-            LogPlan::new(dir.to_path_buf(), Arc::clone(&log), self.tenants(&log, topics)?);
+        let tenants = self.tenants(&log, topics)?;
+        let mut plan = LogPlan::new(dir.to_path_buf(), log, tenants);
         if self.is_shipped()? {
             let most = self.stored_settings()?.ship_backlog_bytes.unwrap_or(SHIP_BACKLOG);
             plan.keep_unshipped(most)?;

@@ -15,7 +15,7 @@ use crate::format::consumer::CursorPosition;
 use crate::format::queue::{ENTRY_LEN, JobEntry, QueueEnds, QueueHeader, State};
 use crate::format::settings::TopicSettings;
 use crate::format::u64_at;
-use crate::log::{DataBlock, Log};
+use crate::log::{BlockCursor, DataBlock, Log};
 use crate::segment::Check;
 use crate::storage::File;
 
@@ -103,12 +103,7 @@ impl<'a> Settled<'a> {
 
     /// Return true if the record with this offset is the one that was done. A power failure may
     /// have taken that, and another came.
-    fn is_record(
-        &self,
-        cursor: &mut Option<crate::log::BlockCursor>,
-        offset: u64,
-        mark: u64,
-    ) -> Result<bool> {
+    fn is_record(&self, cursor: &mut Option<BlockCursor>, offset: u64, mark: u64) -> Result<bool> {
         let is_near = |block: &DataBlock| (block.first()..block.end()).contains(&offset);
         let known = cursor.as_ref().is_some_and(|cursor| is_near(cursor.block()));
         if !known {
@@ -118,7 +113,7 @@ impl<'a> Settled<'a> {
             }
             *cursor = Some(found);
         }
-        let block = cursor.as_ref().map(|cursor| cursor.block()).filter(|block| is_near(block));
+        let block = cursor.as_ref().map(BlockCursor::block).filter(|block| is_near(block));
         Ok(block.is_some_and(|block| block.is_compacted() || block.fingerprint() == mark))
     }
 }
