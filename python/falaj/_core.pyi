@@ -1988,9 +1988,7 @@ class Cut:
             CorruptData: The segment is gone, or another one has its name.
             InvalidArgument: The cut does not have these bytes.
         """
-    def gather(
-        self, parts: Sequence[bytes | tuple[str, int, int, int]]
-    ) -> tuple[bytes, list[int]]:
+    def gather(self, parts: Sequence[bytes | tuple[str, int, int, int]]) -> tuple[bytes, list[int]]:
         """Join bytes and ranges of segments' blocks, which are read to their place without a copy.
 
         Args:

@@ -163,6 +163,7 @@ impl Cut {
     /// Raises:
     ///     CorruptData: A segment is gone, or another one has its name.
     ///     InvalidArgument: The cut does not have these bytes.
+    #[allow(clippy::needless_pass_by_value, reason = "a list of Python's comes as a vector")]
     fn gather<'py>(
         &self,
         py: Python<'py>,

@@ -365,6 +365,8 @@ fn a_shipper_sleeps_until_an_append_waits_and_a_reader_does_not_wake_it() {
     const LONG: Duration = Duration::from_secs(60);
     let mut pair = Pair::new();
     let shipping = pair.shipping.take().unwrap();
+    // As a cut leaves it.
+    let _open = topic(&pair.shipper, "orders");
     let remote = pair.orders.with_visibility(Visibility::Remote);
     let log = remote.log();
     fill(&pair.orders, 0, 3);
