@@ -117,9 +117,12 @@ impl Store {
                  ship it to more places, or lower that setting"
             )));
         }
+        // Closing a log syncs it. It stays open, so nothing counts that became durable in between.
+        let mut open = Vec::with_capacity(shipped.len());
         for (dir, end) in shipped {
             if let Some(log) = self.log_in(&member, dir)? {
                 log.note_shipped(*end)?;
+                open.push(log);
             }
         }
         for (dir, end) in remote {
