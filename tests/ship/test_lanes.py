@@ -69,6 +69,14 @@ class Gate:
         self._ask("delete", keys)
 
 
+class Late(Gate):
+    """A place that answers when others have long been compared."""
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[Listed]:
+        time.sleep(0.5)  # sleep: it is slow
+        return super().list_after(prefix, after)
+
+
 class Running:
     """Lanes that run in another thread."""
 
@@ -276,9 +284,11 @@ def test_a_store_that_one_place_refuses_is_sent_to_none(tmp_path: Path, store: f
         newer.ship(tmp_path / "a", once=True)
     with falaj.open(tmp_path / "old") as old:
         old.topic("orders").append(b"another two")
-        for places in ([tmp_path / "b", tmp_path / "a"], [tmp_path / "a", tmp_path / "b"]):
+        late, ready = Late(open_place(tmp_path / "a")), open_place(tmp_path / "b")
+        probe(ready)
+        for places in ([late, ready], [ready, late]):
             with pytest.raises(PlaceRefused, match=str(tmp_path / "a")):
-                old.ship(places, once=True)
+                Lanes(old, places).run(once=True)
     assert list((tmp_path / "b").glob("*/o/*/k/*")) == []
     with pytest.raises(Error):
         falaj.restore(tmp_path / "b", tmp_path / "of-b")

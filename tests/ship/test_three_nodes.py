@@ -49,7 +49,7 @@ while True:
 
 
 class Node:
-    """A machine, and which of its appends returned."""
+    """A machine, and the last of its appends that returned."""
 
     def __init__(self, folder: Path, number: int) -> None:
         folder.mkdir()

@@ -213,7 +213,6 @@ class Lanes:
             ready.is_compared = True
             self._changed.notify_all()
             self._changed.wait_for(self._is_all_compared, _COMPARED_S)
-        self.expect_to_go_on()
 
     def hear_of(self, lane: _Lane, error: Error) -> None:
         """Hear that the place of a lane gives no answer; the others wait for it no longer."""
