@@ -445,6 +445,10 @@ class _LaneGuard:
         guard = self._lanes.guard
         return guard is not None and guard.waiting()
 
+    def wait(self, timeout: float) -> bool:
+        guard = self._lanes.guard
+        return guard is not None and guard.wait(timeout)
+
     def fence(self) -> None:
         """Leave it to all lanes together."""
 
