@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from falaj_client._wire import Answer, Broken, Open, Sent, Shut, Sleep
@@ -146,9 +146,7 @@ class Producers:
         except IndexError:
             name, sequence = f"client-{uuid.uuid4().hex}", 0
         headers = {"Falaj-Producer": name, "Falaj-Sequence": str(sequence)}
-        named = type(asked)(
-            asked.method, asked.path, asked.query, {**asked.headers, **headers}, asked.content
-        )
+        named = replace(asked, headers={**asked.headers, **headers})
         try:
             answer = yield from call(patience, named)
         except Exception as error:

@@ -173,6 +173,11 @@ class Member(Generic[T]):
         metadata: str | None = None,
     ) -> Operation[None]:
         """Commit after all delivered records, or one offset."""
+        if sync == "remote":
+            raise InvalidArgument(
+                'an offset does not leave the machine by itself: commit it with sync="durable", or '
+                'in a transaction that has sync="remote"'
+            )
         places = dict(self.positions)
         if offset is not None:
             places = {self._one(topic, partition): offset}

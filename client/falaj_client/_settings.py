@@ -29,6 +29,7 @@ class Settings(TypedDict, total=False):
     retention_records: int | None
     retention_waits: bool
     retention_protected: bool
+    visibility: str | None
 
 
 class Retention(TypedDict, total=False):
@@ -41,11 +42,13 @@ class Retention(TypedDict, total=False):
     retention_protected: bool
 
 
-_NATIVE = {"sync", "verify", "visibility"}
+_NATIVE = {"sync", "verify"}
 
 
-def given(settings: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Return whether to create a topic, and its settings as the API has them.
+def given(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the client does with a topic, and the topic's settings as the API has them.
+
+    The first are whether to create it, and how far the handle reads.
 
     Raises:
         TypeError: There is no such setting.
@@ -65,11 +68,12 @@ def given(settings: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
             retention["age"] = None if value is None else span(seconds(value, name))
         elif name.startswith("retention_"):
             retention[name.removeprefix("retention_")] = value
-        elif name != "create":
+        elif name not in ("create", "visibility"):
             sent[name] = value
     if kept := {name: value for name, value in retention.items() if value is not None}:
         sent["retention"] = kept
-    return settings.get("create", True), sent
+    own = {"create": settings.get("create", True), "visibility": settings.get("visibility")}
+    return own, sent
 
 
 def changes(

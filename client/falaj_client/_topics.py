@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from falaj_client._calls import Producers, call, open_stream
@@ -40,11 +40,44 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Core", "limits_of", "open_topic", "start_query", "topic_names"]
+__all__ = [
+    "Core",
+    "limits_of",
+    "open_topic",
+    "remote_patience",
+    "remote_wait",
+    "start_query",
+    "topic_names",
+]
 
 #: Seconds without a word after which a stream is taken up again: the server sends one each minute.
 _SILENCE_S = 150.0
-_SYNCS = ("none", "interval", "durable")
+_SYNCS = ("none", "interval", "durable", "remote")
+_SEEN = ("visible", "durable", "remote")
+
+
+def remote_patience(
+    patience: Patience, sync: str | None, timeout: Duration | None
+) -> dict[str, str]:
+    """Check a mode of appends, and return how long the server waits for the place, as a query.
+
+    Raises:
+        InvalidArgument: There is no such mode, or it waits for no place.
+    """
+    if sync is not None and sync not in _SYNCS:
+        raise InvalidArgument(f"sync is one of {', '.join(_SYNCS)}, not {sync!r}")
+    if sync != "remote":
+        if timeout is not None:
+            raise InvalidArgument(
+                'timeout= limits the wait of sync="remote": leave it out, or name that mode'
+            )
+        return {}
+    return {"timeout": span(patience.timeout if timeout is None else seconds(timeout, "timeout"))}
+
+
+def remote_wait(patience: Mapping[str, str]) -> float:
+    """Return the seconds of `remote_patience`."""
+    return milliseconds_of(patience["timeout"]) / 1000 if patience else 0.0
 
 
 def topic_names(patience: Patience) -> Operation[list[str]]:
@@ -76,6 +109,7 @@ def open_topic(
     *,
     create: bool,
     single: bool | None,
+    visibility: str | None = None,
 ) -> Operation[Core[Any]]:
     """Find a topic, or create it, and check that it is as asked.
 
@@ -86,7 +120,10 @@ def open_topic(
         settings: Members of the API for a new topic.
         create: True to create a missing one.
         single: True for one partition, False for several, None for either.
+        visibility: How far the handle reads; None for all there is.
     """
+    if visibility is not None and visibility not in _SEEN:
+        raise InvalidArgument(f"visibility is one of {', '.join(_SEEN)}, not {visibility!r}")
     wanted = {key: value for key, value in settings.items() if value is not None}
     asked = None if codec in (None, RAW) else resolve(codec, None).name
     if asked is not None:
@@ -120,7 +157,9 @@ def open_topic(
         error = SettingsMismatch(f"topic {name!r} has {count} partitions: open it with {right}")
         error.topic, error.setting, error.asked = name, "partitions", "1" if single else "several"
         raise error
-    return Core(patience, name, resolve(codec, stored), range(count), None, Producers(), found)
+    far = None if visibility == "visible" else visibility
+    opened, all_ = resolve(codec, stored), range(count)
+    return Core(patience, name, opened, all_, None, Producers(), found, far)
 
 
 def start_query(start: Any) -> dict[str, str | int | None]:
@@ -146,6 +185,7 @@ class Core(Generic[T]):
         chosen: The partition that the handle is for; None for the whole topic.
         producers: Its producers.
         found: The description when it was opened.
+        visibility: How far it reads: "durable", "remote", or None for all there is.
     """
 
     patience: Patience
@@ -155,6 +195,7 @@ class Core(Generic[T]):
     chosen: int | None
     producers: Producers
     found: Mapping[str, Any]
+    visibility: str | None = None
 
     @property
     def path(self) -> str:
@@ -175,7 +216,7 @@ class Core(Generic[T]):
                 f"{self.partitions.stop - 1}, and {number} is none of them"
             )
         one = range(number, number + 1)
-        return Core(self.patience, self.name, self.codec, one, number, self.producers, self.found)
+        return replace(self, partitions=one, chosen=number)
 
     def describe(self) -> Operation[dict[str, Any]]:
         """Ask for settings and offsets, as they are now."""
@@ -204,11 +245,19 @@ class Core(Generic[T]):
     def offsets(self) -> Operation[dict[int, range]]:
         """Ask for the offsets of each partition."""
         found = yield from self.describe()
-        return {
-            each["partition"]: range(int(each["start_offset"]), int(each["end_offset"]))
-            for each in found["partitions"]
-            if each["partition"] in self.partitions
-        }
+        there = dict[int, range]()
+        for each in found["partitions"]:
+            number, start = each["partition"], int(each["start_offset"])
+            if number in self.partitions:
+                there[number] = range(start, (yield from self._end(each)))
+        return there
+
+    def _end(self, each: Mapping[str, Any]) -> Operation[int]:
+        """Return where reads of a partition that was described end."""
+        if self.visibility is None:
+            return int(each["end_offset"])
+        _, after = yield from self.partition(each["partition"]).page({"last": 0}, 1)
+        return max(after, int(each["start_offset"]))
 
     # --- Appends ---------------------------------------------------------------------------------
 
@@ -232,6 +281,7 @@ class Core(Generic[T]):
         *,
         partition: int | None = None,
         sync: str | None = None,
+        timeout: Duration | None = None,
         producer: Any = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -239,8 +289,7 @@ class Core(Generic[T]):
         if partition is not None:
             self.partition(partition)
         chosen = self.chosen if partition is None else partition
-        if sync is not None and sync not in _SYNCS:
-            raise InvalidArgument(f"sync is one of {', '.join(_SYNCS)}, not {sync!r}")
+        patience = remote_patience(self.patience, sync, timeout)
         if expect is not None and chosen is None and len(self.partitions) > 1:
             raise InvalidArgument("an offset is expected of one partition: name it with partition=")
         if (producer is None) != (sequence is None):
@@ -249,15 +298,16 @@ class Core(Generic[T]):
         if expect is not None:
             headers["If-Next"] = str(expect)
         body = "\n".join([line_of(record, self.codec) for record in records]).encode()
-        query = {"partition": chosen, "sync": sync, "create": "false"}
+        query = {"partition": chosen, "sync": sync, "create": "false", **patience}
         if len(self.partitions) == 1 and chosen is None:
             query["partition"] = 0
-        asked = Call("POST", self.path, query, headers, body)
+        wait = remote_wait(patience)
+        asked = Call("POST", self.path, query, headers, body, wait)
         if producer is None:
             answer = yield from self.producers.send(self.patience, asked, (chosen, self.name))
         else:
             named = {"Falaj-Producer": _producer_name(producer), "Falaj-Sequence": str(sequence)}
-            asked = Call("POST", self.path, query, {**headers, **named}, body)
+            asked = Call("POST", self.path, query, {**headers, **named}, body, wait)
             answer = yield from call(self.patience, asked)
         return {
             each["partition"]: range(int(each["first"]), int(each["next"]))
@@ -271,7 +321,7 @@ class Core(Generic[T]):
     ) -> Operation[tuple[list[Record[T]], int]]:
         """Read some records of one partition, and the offset that comes next."""
         number = self.partitions.start
-        where = {**query, "partition": number, "limit": limit}
+        where = {**query, "partition": number, "limit": limit, "visibility": self.visibility}
         asked = Call("GET", self.path, where, {"Accept": FRAMES})
         answer = yield from call(self.patience, asked)
         records = records_of(answer.body, self.name, number, self.codec)
@@ -435,7 +485,7 @@ class Core(Generic[T]):
             yield from self._now(places)
             return
         seen = _event_id(self.found["generation"], places)
-        asked: dict[str, Any] = {} if self.chosen is None else {"partition": self.chosen}
+        asked: dict[str, Any] = {"partition": self.chosen, "visibility": self.visibility}
         last = time.monotonic()
         while True:
             left = _SILENCE_S if wait is None else last + wait - time.monotonic()
@@ -473,13 +523,13 @@ class Core(Generic[T]):
         found = yield from self.describe()
         places = dict[int, int]()
         for each in found["partitions"]:
-            number, end = each["partition"], int(each["end_offset"])
+            number = each["partition"]
             if number not in self.partitions:
                 continue
             if not query:
                 places[number] = int(each["start_offset"])
             elif query.get("last") == 0:
-                places[number] = end
+                places[number] = yield from self._end(each)
             else:
                 records, after = yield from self.partition(number).page(query, 1)
                 places[number] = records[0].offset if records else after

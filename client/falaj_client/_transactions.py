@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from falaj_client._groups import Member
-from falaj_client._topics import Core, open_topic
+from falaj_client._topics import Core, open_topic, remote_patience, remote_wait
 from falaj_client._wire import Call, path_of
 from falaj_client.errors import InvalidArgument, PartitionNotAssigned
 from falaj_client.records import Headers, Key, NewRecord, line_of, new_records
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from falaj_client._calls import Patience, Producers
     from falaj_client._groups import Places
-    from falaj_client._times import Time
+    from falaj_client._times import Duration, Time
     from falaj_client._wire import Operation
 
 __all__ = ["Gathered"]
@@ -33,7 +33,14 @@ class Gathered:
         offsets: The offsets of each topic's partitions once it was sent; None before.
     """
 
-    def __init__(self, patience: Patience, producers: Producers, sync: str | None) -> None:
+    def __init__(
+        self,
+        patience: Patience,
+        producers: Producers,
+        sync: str | None,
+        timeout: Duration | None = None,
+    ) -> None:
+        self._remote = remote_patience(patience, sync, timeout)
         self._patience, self._producers, self._sync = patience, producers, sync
         self._cores: dict[str, Core[Any] | None] = {}
         self._records: list[tuple[str, NewRecord, int | None, int | None]] = []
@@ -185,9 +192,10 @@ class Gathered:
         asked = Call(
             "POST",
             path_of("append"),
-            {"sync": self._sync},
+            {"sync": self._sync, **self._remote},
             {"Content-Type": "application/json"},
             self._body().encode(),
+            remote_wait(self._remote),
         )
         of = ("transaction", *sorted(self._cores))
         try:

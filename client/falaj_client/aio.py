@@ -103,8 +103,8 @@ class AsyncStore:
         self, name: str, *, codec: str | Codec[Any] | None = None, **settings: Unpack[Settings]
     ) -> AsyncTopic[Any]:
         """Open a topic of one partition, and create it where there is none; as `Store.topic`."""
-        create, sent = given(settings)
-        opening = open_topic(self._patience, name, codec, sent, create=create, single=True)
+        own, sent = given(settings)
+        opening = open_topic(self._patience, name, codec, sent, single=True, **own)
         return AsyncTopic(self, await self._run(opening))
 
     async def partitioned_topic(
@@ -116,17 +116,23 @@ class AsyncStore:
         **settings: Unpack[Settings],
     ) -> AsyncPartitionedTopic[Any]:
         """Open a topic of several partitions; as `Store.partitioned_topic`."""
-        create, sent = given(settings)
+        own, sent = given(settings)
         sent["partitions"] = partitions
-        create = create and partitions is not None
-        opening = open_topic(self._patience, name, codec, sent, create=create, single=False)
+        own["create"] = own["create"] and partitions is not None
+        opening = open_topic(self._patience, name, codec, sent, single=False, **own)
         return AsyncPartitionedTopic(self, await self._run(opening))
 
     async def any_topic(
-        self, name: str, *, codec: str | Codec[Any] | None = None
+        self,
+        name: str,
+        *,
+        codec: str | Codec[Any] | None = None,
+        visibility: str | None = None,
     ) -> AsyncAnyTopic[Any]:
         """Open a topic that exists, of whichever kind."""
-        opening = open_topic(self._patience, name, codec, {}, create=False, single=None)
+        opening = open_topic(
+            self._patience, name, codec, {}, create=False, single=None, visibility=visibility
+        )
         core = await self._run(opening)
         return (AsyncTopic if len(core.partitions) == 1 else AsyncPartitionedTopic)(self, core)
 
@@ -139,12 +145,14 @@ class AsyncStore:
         """Delete a topic and all its records."""
         await self._run(delete_topic(self._patience, name))
 
-    def transaction(self, *, sync: Sync | None = None) -> AsyncTransaction:
+    def transaction(
+        self, *, sync: Sync | None = None, timeout: Duration | None = None
+    ) -> AsyncTransaction:
         """Begin to write to several topics of one log at once: `async with`.
 
         Its calls gather records and need no await; the end of the block sends them.
         """
-        return AsyncTransaction(self, Gathered(self._patience, self._producers, sync))
+        return AsyncTransaction(self, Gathered(self._patience, self._producers, sync, timeout))
 
     async def consumer(
         self,
@@ -334,6 +342,7 @@ class AsyncTopic(AsyncAnyTopic[T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -342,7 +351,7 @@ class AsyncTopic(AsyncAnyTopic[T]):
         record = NewRecord(
             value, key, headers=headers, timestamp=timestamp, timestamp_ns=timestamp_ns
         )
-        options = {"partition": partition, "sync": sync, "expect": expect}
+        options = {"partition": partition, "sync": sync, "timeout": timeout, "expect": expect}
         appending = self._core.append(record, producer=producer, sequence=sequence, **options)
         return (await self._run(appending)).offset
 
@@ -352,12 +361,13 @@ class AsyncTopic(AsyncAnyTopic[T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
     ) -> range:
         """Append many records at once; as `Topic.extend`."""
-        options = {"partition": partition, "sync": sync, "expect": expect}
+        options = {"partition": partition, "sync": sync, "timeout": timeout, "expect": expect}
         placed = await self._run(
             self._core.extend(records, producer=producer, sequence=sequence, **options)
         )
@@ -372,13 +382,14 @@ class AsyncTopic(AsyncAnyTopic[T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         expect: int | None = None,
     ) -> int:
         """Append a tombstone: a key without a value; as `Topic.tombstone`."""
         record = NewRecord.tombstone(
             key, headers=headers, timestamp=timestamp, timestamp_ns=timestamp_ns
         )
-        options = {"partition": partition, "sync": sync, "expect": expect}
+        options = {"partition": partition, "sync": sync, "timeout": timeout, "expect": expect}
         return (await self._run(self._core.append(record, **options))).offset
 
     async def _there(self) -> range:
@@ -447,6 +458,7 @@ class AsyncPartitionedTopic(AsyncAnyTopic[T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -455,7 +467,7 @@ class AsyncPartitionedTopic(AsyncAnyTopic[T]):
         record = NewRecord(
             value, key, headers=headers, timestamp=timestamp, timestamp_ns=timestamp_ns
         )
-        options = {"partition": partition, "sync": sync, "expect": expect}
+        options = {"partition": partition, "sync": sync, "timeout": timeout, "expect": expect}
         return await self._run(
             self._core.append(record, producer=producer, sequence=sequence, **options)
         )
@@ -466,12 +478,13 @@ class AsyncPartitionedTopic(AsyncAnyTopic[T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
     ) -> dict[int, range]:
         """Append many records at once; as `PartitionedTopic.extend`."""
-        options = {"partition": partition, "sync": sync, "expect": expect}
+        options = {"partition": partition, "sync": sync, "timeout": timeout, "expect": expect}
         return await self._run(
             self._core.extend(records, producer=producer, sequence=sequence, **options)
         )
@@ -485,13 +498,14 @@ class AsyncPartitionedTopic(AsyncAnyTopic[T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         expect: int | None = None,
     ) -> Position:
         """Append a tombstone to the key's partition."""
         record = NewRecord.tombstone(
             key, headers=headers, timestamp=timestamp, timestamp_ns=timestamp_ns
         )
-        options = {"partition": partition, "sync": sync, "expect": expect}
+        options = {"partition": partition, "sync": sync, "timeout": timeout, "expect": expect}
         return await self._run(self._core.append(record, **options))
 
     async def __getitem__(self, position: tuple[int, int]) -> Record[T]:

@@ -51,6 +51,7 @@ _KINDS: Mapping[str, str] = {
     "cursor-moved": "CursorMoved",
     "duplicate-sequence": "DuplicateSequence",
     "durability-unknown": "DurabilityUnknown",
+    "fenced": "Fenced",
     "forbidden": "PermissionDenied",
     "foreign-origin": "PermissionDenied",
     "invalid-argument": "InvalidArgument",
@@ -59,6 +60,7 @@ _KINDS: Mapping[str, str] = {
     "lease-lost": "LeaseExpired",
     "lock-timeout": "LockTimeout",
     "needs-recovery": "NeedsRecovery",
+    "no-shipper": "NoShipper",
     "no-space": "NoSpace",
     "offset-conflict": "OffsetConflict",
     "offset-out-of-range": "OffsetOutOfRange",
@@ -66,6 +68,7 @@ _KINDS: Mapping[str, str] = {
     "group-in-use": "InvalidArgument",
     "partition-lost": "PartitionNotAssigned",
     "partition-not-assigned": "PartitionNotAssigned",
+    "remote-timeout": "RemoteTimeout",
     "read-only": "NotWritable",
     "record-compacted": "RecordCompacted",
     "session-ended": "PartitionNotAssigned",
@@ -110,6 +113,8 @@ def of_problem(status: int, document: Mapping[str, Any]) -> Exception:
     made: type[Exception] = globals()[name]
     error = made(sentence if remedy is None or remedy in _GENERAL else f"{sentence}: {remedy}")
     error.__dict__["_kind"] = kind
+    if name in ("NoShipper", "Fenced"):
+        error.offset = None  # type: ignore[attr-defined]
     if kind == "forbidden" and name == "PermissionDenied":
         error.errno = 13  # type: ignore[attr-defined]
     for member, value in document.items():

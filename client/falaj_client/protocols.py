@@ -33,7 +33,7 @@ T_co = TypeVar("T_co", covariant=True)
 Key = str | bytes
 Headers = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
 Start = int | Literal["earliest", "latest"] | datetime | str
-Sync = Literal["none", "interval", "durable"]
+Sync = Literal["none", "interval", "durable", "remote"]
 
 
 class RecordLike(Protocol[T_co]):
@@ -179,6 +179,7 @@ class TopicLike(AnyTopicLike[T], Protocol[T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: float | None = None,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -191,6 +192,7 @@ class TopicLike(AnyTopicLike[T], Protocol[T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: float | None = None,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -246,6 +248,7 @@ class PartitionedTopicLike(AnyTopicLike[T], Protocol[T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: float | None = None,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -258,6 +261,7 @@ class PartitionedTopicLike(AnyTopicLike[T], Protocol[T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: float | None = None,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,

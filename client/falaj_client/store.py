@@ -115,6 +115,8 @@ class Store:
             **settings: `create`: False raises `UnknownTopic` for a missing topic. For a new topic:
                 `log`, `segment_bytes`, `sync_interval_ms`, `compacted`, `retention_bytes`,
                 `retention_age`, `retention_records`, `retention_waits`, `retention_protected`.
+                `visibility`: how far the handle reads. "visible" is all there is, "durable" what is
+                on the disk, "remote" what the place has that the store is shipped to.
 
         Returns:
             The topic.
@@ -124,8 +126,8 @@ class Store:
             UnknownTopic: There is none, and `create` is False.
             PermissionDenied: The token has no grant for it.
         """
-        create, sent = given(settings)
-        opening = open_topic(self._patience, name, codec, sent, create=create, single=True)
+        own, sent = given(settings)
+        opening = open_topic(self._patience, name, codec, sent, single=True, **own)
         return Topic(self, self._run(opening))
 
     def partitioned_topic(
@@ -143,20 +145,28 @@ class Store:
             partitions: How many, where it is created; a topic that exists must have as many.
             codec, **settings: As for `topic`.
         """
-        create, sent = given(settings)
+        own, sent = given(settings)
         sent["partitions"] = partitions
-        create = create and partitions is not None
-        opening = open_topic(self._patience, name, codec, sent, create=create, single=False)
+        own["create"] = own["create"] and partitions is not None
+        opening = open_topic(self._patience, name, codec, sent, single=False, **own)
         return PartitionedTopic(self, self._run(opening))
 
-    def any_topic(self, name: str, *, codec: str | Codec[Any] | None = None) -> AnyTopic[Any]:
+    def any_topic(
+        self,
+        name: str,
+        *,
+        codec: str | Codec[Any] | None = None,
+        visibility: str | None = None,
+    ) -> AnyTopic[Any]:
         """Open a topic that exists, of whichever kind.
 
         Args:
             name: Its name.
-            codec: As for `topic`.
+            codec, visibility: As for `topic`.
         """
-        opening = open_topic(self._patience, name, codec, {}, create=False, single=None)
+        opening = open_topic(
+            self._patience, name, codec, {}, create=False, single=None, visibility=visibility
+        )
         core = self._run(opening)
         return (Topic if len(core.partitions) == 1 else PartitionedTopic)(self, core)
 
@@ -173,16 +183,18 @@ class Store:
         """
         self._run(delete_topic(self._patience, name))
 
-    def transaction(self, *, sync: Sync | None = None) -> Transaction:
+    def transaction(
+        self, *, sync: Sync | None = None, timeout: Duration | None = None
+    ) -> Transaction:
         """Begin to write to several topics of one log at once.
 
         Records are gathered, and sent as one request at the end of the `with` block. After an
         exception in the block nothing was sent.
 
         Args:
-            sync: When the block ends, as for `Topic.append`.
+            sync, timeout: When the block ends, as for `Topic.append`.
         """
-        return Transaction(self, Gathered(self._patience, self._producers, sync))
+        return Transaction(self, Gathered(self._patience, self._producers, sync, timeout))
 
     def consumer(
         self,

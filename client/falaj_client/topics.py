@@ -27,7 +27,7 @@ R = TypeVar("R")
 __all__ = ["AnyTopic", "PartitionedTopic", "Slice", "Start", "Sync", "Topic"]
 
 Start = Any
-Sync = Literal["none", "interval", "durable"]
+Sync = Literal["none", "interval", "durable", "remote"]
 
 
 class AnyTopic(Generic[T]):
@@ -211,6 +211,7 @@ class Topic(AnyTopic[T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -224,7 +225,9 @@ class Topic(AnyTopic[T]):
             timestamp: When it happened: an aware datetime, or ISO text with a zone.
             timestamp_ns: The same as nanoseconds since 1970.
             partition: The partition that the record goes to.
-            sync: "none", "interval" or "durable": the last answers once it is on the disk.
+            sync: "none", "interval", "durable" or "remote". With "durable" it is on the disk when
+                the call returns, with "remote" in the place that the store is shipped to.
+            timeout: How long `sync="remote"` waits for that; by default as long as `connect` says.
             producer: The name of a producer of your own, with `sequence`. Without them the client
                 has its own, which lasts as long as this process.
             sequence: The number of this append among the producer's, one more than the last.
@@ -232,12 +235,16 @@ class Topic(AnyTopic[T]):
 
         Raises:
             OffsetConflict: Another append was faster.
+            NoShipper: No process ships the store. Without an `offset`, nothing was appended.
+            Fenced: The process that shipped it stopped, for another one of its place.
+            RemoteTimeout: It is on the server's disk from `offset` on, and not known to be in the
+                place: do not append it again.
             ServerUnavailable: There was no answer in time; `may_have_happened` says more.
         """
         record = NewRecord(
             value, key, headers=headers, timestamp=timestamp, timestamp_ns=timestamp_ns
         )
-        options = {"partition": partition, "sync": sync, "expect": expect}
+        options = {"partition": partition, "sync": sync, "timeout": timeout, "expect": expect}
         appending = self._core.append(record, producer=producer, sequence=sequence, **options)
         return self._run(appending).offset
 
@@ -247,6 +254,7 @@ class Topic(AnyTopic[T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -255,12 +263,12 @@ class Topic(AnyTopic[T]):
 
         Args:
             records: Values, pairs `(key, value)`, `NewRecord`s, or `Record`s.
-            partition, sync, producer, sequence, expect: As for `append`.
+            partition, sync, timeout, producer, sequence, expect: As for `append`.
 
         Returns:
             The range of their offsets.
         """
-        options = {"partition": partition, "sync": sync, "expect": expect}
+        options = {"partition": partition, "sync": sync, "timeout": timeout, "expect": expect}
         placed = self._run(
             self._core.extend(records, producer=producer, sequence=sequence, **options)
         )
@@ -275,18 +283,19 @@ class Topic(AnyTopic[T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         expect: int | None = None,
     ) -> int:
         """Append a tombstone: a key without a value, which deletes the key.
 
         Args:
             key: Text or bytes.
-            headers, timestamp, timestamp_ns, partition, sync, expect: As for `append`.
+            headers, timestamp, timestamp_ns, partition, sync, timeout, expect: As for `append`.
         """
         record = NewRecord.tombstone(
             key, headers=headers, timestamp=timestamp, timestamp_ns=timestamp_ns
         )
-        options = {"partition": partition, "sync": sync, "expect": expect}
+        options = {"partition": partition, "sync": sync, "timeout": timeout, "expect": expect}
         return self._run(self._core.append(record, **options)).offset
 
     @property
@@ -377,6 +386,7 @@ class PartitionedTopic(AnyTopic[T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -386,12 +396,12 @@ class PartitionedTopic(AnyTopic[T]):
         Args:
             value, key, headers, timestamp, timestamp_ns: As for `Topic.append`.
             partition: The partition that the record goes to, whatever its key.
-            sync, producer, sequence, expect: As for `Topic.append`.
+            sync, timeout, producer, sequence, expect: As for `Topic.append`.
         """
         record = NewRecord(
             value, key, headers=headers, timestamp=timestamp, timestamp_ns=timestamp_ns
         )
-        options = {"partition": partition, "sync": sync, "expect": expect}
+        options = {"partition": partition, "sync": sync, "timeout": timeout, "expect": expect}
         return self._run(self._core.append(record, producer=producer, sequence=sequence, **options))
 
     def extend(
@@ -400,6 +410,7 @@ class PartitionedTopic(AnyTopic[T]):
         *,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         producer: str | None = None,
         sequence: int | None = None,
         expect: int | None = None,
@@ -407,12 +418,13 @@ class PartitionedTopic(AnyTopic[T]):
         """Append many records at once: all of them become visible together, or none.
 
         Args:
-            records, partition, sync, producer, sequence, expect: As for `Topic.extend`.
+            records, partition, sync, timeout, producer, sequence, expect: As for
+                `Topic.extend`.
 
         Returns:
             The range of offsets of each partition that got records.
         """
-        options = {"partition": partition, "sync": sync, "expect": expect}
+        options = {"partition": partition, "sync": sync, "timeout": timeout, "expect": expect}
         return self._run(
             self._core.extend(records, producer=producer, sequence=sequence, **options)
         )
@@ -426,13 +438,14 @@ class PartitionedTopic(AnyTopic[T]):
         timestamp_ns: int | None = None,
         partition: int | None = None,
         sync: Sync | None = None,
+        timeout: Duration | None = None,
         expect: int | None = None,
     ) -> Position:
         """Append a tombstone to the key's partition; else as `Topic.tombstone`."""
         record = NewRecord.tombstone(
             key, headers=headers, timestamp=timestamp, timestamp_ns=timestamp_ns
         )
-        options = {"partition": partition, "sync": sync, "expect": expect}
+        options = {"partition": partition, "sync": sync, "timeout": timeout, "expect": expect}
         return self._run(self._core.append(record, **options))
 
     def __getitem__(self, position: tuple[int, int]) -> Record[T]:

@@ -1,19 +1,28 @@
 """Appends that wait for another machine, and reads of what has left this one, over HTTP."""
 
+import asyncio
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import falaj
+import falaj_client
+from falaj.errors import InvalidArgument, NoShipper, RemoteTimeout
 from falaj.ship.place import open_place
 from falaj.ship.shipper import Options, Shipper
+from house import ROOT
 from server.doors import Reply, Server
+from server.test_client import connect
 
 PATH = "/v1/topics/orders/records"
 
@@ -159,3 +168,92 @@ def test_a_server_that_stops_ends_a_wait_and_says_what_is_there(tmp_path: Path) 
 def test_a_mode_or_a_time_that_there_is_not_is_refused(tmp_path: Path, query: str) -> None:
     with Server(tmp_path / "events") as server:
         assert server.post(f"{PATH}?{query}", b"x").status == 400
+
+
+# --- The client -----------------------------------------------------------------------------------
+
+
+def test_the_client_waits_for_the_place_and_reads_what_it_has(tmp_path: Path) -> None:
+    with falaj.open(tmp_path / "events") as native, Server(tmp_path / "events") as server:
+        native.topic("orders", codec="str").append("first")
+        with connect(server) as store:
+            orders = store.topic("orders")
+            far = store.topic("orders", visibility="remote")
+            with shipped(native, tmp_path / "place"):
+                assert orders.append("second", sync="remote", timeout=30) == 1
+                assert orders.extend(["a", "b"], sync="remote") == range(2, 4)
+                with store.transaction(sync="remote") as together:
+                    together.append(orders, "c")
+                assert native.topic("orders").wait_remote(4, timeout=0)
+            orders.append("late")
+            assert [record.value for record in far] == ["first", "second", "a", "b", "c"]
+            assert (far.end_offset, far[-1].value, orders[-1].value) == (5, "c", "late")
+            assert [record.value for record in far[-2:]] == ["b", "c"]
+            assert list(far.follow(5, timeout=0)) == []
+            with shipped(native, tmp_path / "place"):
+                assert next(iter(far.follow(5, timeout=30))).value == "late"
+
+
+def test_the_client_raises_what_the_native_call_raises(tmp_path: Path) -> None:
+    with falaj.open(tmp_path / "events") as native, Server(tmp_path / "events") as server:
+        topic = native.topic("orders", codec="str")
+        with connect(server, timeout=20) as store:
+            orders = store.topic("orders")
+            both: list[Any] = [topic, orders]
+            for each in both:
+                with pytest.raises(NoShipper, match="nothing was appended") as none:
+                    each.append("x", sync="remote")
+                assert none.value.offset is None
+            assert len(topic) == 0
+            with native._shipping():
+                for offset, each in enumerate(both):
+                    with pytest.raises(RemoteTimeout, match="do not append it again") as late:
+                        each.append("x", sync="remote", timeout=0.5)
+                    assert late.value.offset == offset
+            assert len(topic) == 2
+            with pytest.raises(InvalidArgument, match="timeout="):
+                orders.append("x", timeout=1)
+            with pytest.raises(InvalidArgument, match="visibility"):
+                store.topic("orders", visibility="far")
+
+
+def test_the_client_of_asyncio_waits_too(tmp_path: Path) -> None:
+    async def run(url: str, token: str) -> list[str]:
+        async with falaj_client.aconnect(url, token=token) as store:
+            orders = await store.topic("orders", visibility="remote")
+            assert await orders.append("second", sync="remote", timeout=30) == 1
+            return [record.value async for record in orders]
+
+    with falaj.open(tmp_path / "events") as native, Server(tmp_path / "events") as server:
+        native.topic("orders", codec="str").append("first")
+        with shipped(native, tmp_path / "place"):
+            got = asyncio.run(run(f"http://127.0.0.1:{server.port}", server.token))
+    assert got == ["first", "second"]
+
+
+def test_lines_are_appended_over_a_url_once_the_place_has_them(tmp_path: Path) -> None:
+    with falaj.open(tmp_path / "events") as native, Server(tmp_path / "events") as server:
+        topic = native.topic("orders", codec="str")
+        topic.append("first")
+
+        def run(*words: str) -> subprocess.CompletedProcess[str]:
+            url = f"http://127.0.0.1:{server.port}"
+            command = [sys.executable, "-m", "falaj", "append", "-s", url, "orders", *words]
+            env = {**os.environ, "FALAJ_TOKEN": server.token, "PYTHONPATH": str(ROOT / "client")}
+            return subprocess.run(
+                command, input="a\nb\n", capture_output=True, text=True, env=env, check=False
+            )
+
+        refused = run("--sync", "remote")
+        assert refused.returncode != 0
+        assert "nothing was appended" in refused.stderr
+        assert len(topic) == 1
+        with shipped(native, tmp_path / "place"):
+            done = run("--sync", "remote", "--timeout", "30")
+            assert done.returncode == 0, done.stderr
+            assert topic.wait_remote(2, timeout=0)
+        with native._shipping():
+            late = run("--sync", "remote", "--timeout", "0.5")
+        assert late.returncode != 0
+        assert "do not append it again" in late.stderr
+        assert len(topic) == 5

@@ -41,14 +41,14 @@ class NotHere(Exception):
     """The program of a server is not installed; the message says so."""
 
 
-def program(*names: str) -> str:
+def program(*names: str, target: str = "bucket-servers-all") -> str:
     """Find a program beside Python, or on PATH."""
     beside = Path(sys.executable).parent
     for name in names:
         for found in (beside / name, beside.parent / name, shutil.which(name)):
             if found is not None and Path(found).is_file():
                 return os.fspath(found)
-    raise NotHere(f"NOT RUN: no program {names[-1]}; `make bucket-servers-all` installs it")
+    raise NotHere(f"NOT RUN: no program {names[-1]}; `make {target}` installs it")
 
 
 class Server(ABC):
@@ -205,7 +205,9 @@ class Peer(Server):
         super().__init__(folder)
 
     def command(self) -> list[str]:
-        server = os.path.abspath(os.environ.get("FALAJ_SERVER") or program("falaj-server"))
+        server = os.path.abspath(
+            os.environ.get("FALAJ_SERVER") or program("falaj-server", target="build-server")
+        )
         place = ["--place", os.fspath(self.folder / "place"), *self.flags]
         address = f"{self.host}:{self.port}"
         return [server, os.fspath(self.folder / "store"), "--http", address, *place]

@@ -56,10 +56,14 @@ class Appending:
         partition: int | None,
         batch: int,
         timeout: float | None = None,
+        sync: str | None = None,
     ) -> None:
         self.topic, self.maker, self.partition, self.batch = topic, maker, partition, batch
-        # A time belongs to the mode "remote" alone, which the topic was then opened with.
-        self._wait: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+        # A time belongs to the mode "remote" alone. A local topic was opened with its mode.
+        asked = {"sync": sync, "timeout": timeout}
+        self._wait: dict[str, Any] = {
+            name: value for name, value in asked.items() if value is not None
+        }
         self.records = self.bytes = self.read = 0
         self.offsets: dict[int, range] = {}
 

@@ -243,7 +243,8 @@ def _append(
 ) -> None:
     line = Line(ndjson, records, tombstone, key, key_field, key_delimiter, headers, timestamp)
     line.check()
-    refuse(sync=sync, timeout=timeout)
+    if timeout is not None and sync != "remote":
+        raise Stop("--timeout limits the wait of --sync remote: leave it out, or name that mode")
     sources = files or ["-"]
     for source in sources:
         check_readable(source)
@@ -255,10 +256,11 @@ def _append(
     (to,) = topics_of(store, [topic])
     if partition is not None:
         check_partition(topic, len(to.partitions), partition)
-    work = Appending(to, maker_of(to.codec, line), partition, batch)  # type: ignore[arg-type]
+    making = maker_of(to.codec, line)
+    work = Appending(to, making, partition, batch, timeout, sync)  # type: ignore[arg-type]
     if tombstone and key is not None:
         made = NewRecord.tombstone(os.fsencode(key), headers=headers, timestamp=timestamp)
-        to.extend([made])  # type: ignore[attr-defined]
+        to.extend([made], sync=sync, timeout=timeout)  # type: ignore[attr-defined]
         work.records = 1
     else:
         work.all_of(sources)

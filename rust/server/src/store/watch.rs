@@ -91,8 +91,7 @@ impl Watcher {
 
     /// Follow a partition: the handle is of that partition, and its visibility counts.
     pub fn subscribe(&self, topic: &Topic, partition: u32) -> News {
-        let key =
-            Key { topic: topic.name().to_owned(), partition, visibility: topic.visibility() };
+        let key = Key { topic: topic.name().to_owned(), partition, visibility: topic.visibility() };
         let mut followed = enter(&self.shared.followed);
         // A topic that was made again under its name is another one.
         if let Some((_, receiver)) = followed.get(&key).filter(|(topic, _)| !topic.is_deleted()) {
