@@ -563,7 +563,7 @@ def test_a_place_that_lost_its_end_is_an_error_and_readers_keep_what_they_see(
             assert len(reader.topic("orders")) == 3
             *_, last = sorted((tmp_path / "place").rglob("n/*"))
             last.unlink()
-            reader._reader._driver = None  # as after an error: it reads the place anew
+            reader._reader._driver = None  # as after an error: it reads the place again
             with pytest.raises(HistoryDeleted, match=f"had {seen} before"):
                 reader.refresh()
             assert reader.place.number == seen

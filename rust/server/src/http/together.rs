@@ -121,7 +121,7 @@ pub async fn append(
         return Err(Box::new(problem.with("parts", shown(&placed))));
     }
     if sync == Sync::Remote {
-        // What only finishes a topic has no offset of its own.
+        // A part that only finishes a topic has no offset of its own.
         let offset = placed.first().map_or(0, |(_, _, offsets)| offsets.start);
         let shipped = shipped(&app, (&first, 0, offset), begun, patience).await;
         shipped.map_err(|problem| problem.with("parts", shown(&placed)))?;
