@@ -149,7 +149,9 @@ def ship(
     if not (stop is None or isinstance(stop, threading.Event)):
         raise TypeError(f"stop takes a threading.Event, not {named(stop)}")
     chosen = Options(seconds, patience=_PATIENCE_S if once else None, new_origin=new_origin)
-    named_places = [place] if isinstance(place, str | os.PathLike) else list(place)
+    if not isinstance(place, str | os.PathLike | list | tuple):
+        raise TypeError(f"place is a path, a URL, or a list of them, not {named(place)}")
+    named_places = list(place) if isinstance(place, list | tuple) else [place]
     if not named_places:
         raise InvalidArgument("ship takes a place, or a list of at least one")
     lanes = Lanes(store, [open_place(each, **options) for each in named_places], chosen)

@@ -1,4 +1,4 @@
-"""Three machines, where each ships to the two others at once, and what is left after a loss.
+"""Three machines: each ships to the two others at once, and one of them is lost.
 
 Each has an address of its own on loopback, a store, a server with a place, and one process that
 appends with `sync="remote"` and ships. Processes and servers are killed and cut off at random. An

@@ -106,7 +106,7 @@ class Lanes:
         self._counting = threading.Lock()
         self._cutting = threading.Lock()
         self._cuts, self._newest, self._newest_is = 0, cast("Cut | None", None), 0
-        self._is_halted = False
+        self._is_halted, self._origin = False, cast("str | None", None)
         self.guard: Guard | None = None
         self._noted_at, self._is_noted = -_NOTE_S, True
 
@@ -139,10 +139,6 @@ class Lanes:
             Fenced: Other processes claimed so many places that too few are left.
         """
         with self.store._shipping() as self.guard:
-            if self.options.new_origin:
-                with suppress(FileNotFoundError):
-                    os.unlink(os.path.join(self.store.path, "origin"))
-            self.origin = self.store._origin()
             for lane in self._lanes:
                 lane.begin(once, told)
             try:
@@ -229,6 +225,16 @@ class Lanes:
         )
 
     # --- What lanes share ------------------------------------------------------------------------
+
+    def origin(self) -> str:
+        """Return the origin; it is made once a place has passed the probe."""
+        with self._cutting:
+            if self._origin is None:
+                if self.options.new_origin:
+                    with suppress(FileNotFoundError):
+                        os.unlink(os.path.join(self.store.path, "origin"))
+                self._origin = self.store._origin()
+            return self._origin
 
     def cut(self, previous: Cut | None) -> Cut:
         """Cut the store, or share the cut of another lane that began after this call."""
@@ -423,7 +429,7 @@ class _LaneStore:
         self.path, self.id, self._contains = store.path, store.id, store._contains
 
     def _origin(self) -> str:
-        return self._lanes.origin
+        return self._lanes.origin()
 
     def _cut(self, previous: Cut | None) -> Cut:
         return self._lanes.cut(previous)
