@@ -473,11 +473,10 @@ class AnyTopic(_core.AnyTopic[T]):
     def trim(self, *, before_time: Time, dry_run: bool = False) -> TrimReport:
         """Delete the records before a time, for all readers; `Topic.trim` also takes an offset.
 
-        They are gone for every reader when this returns, also after a power failure: reading them
-        raises `OffsetOutOfRange`, also for a reader that stands before them. Records and
-        batches that were read before stay valid, also those that an Arrow reader has read ahead. A
-        file is removed once all of its records are gone; the newest one stays. Offsets go on as
-        before.
+        They are gone for every reader when this returns, also after a power failure. Reading them
+        raises `OffsetOutOfRange`, also for a reader that stands before them. Records and batches
+        that were read before stay valid, also those that an Arrow reader has read ahead. A file is
+        removed once all of its records are gone; the newest one stays. Offsets go on as before.
 
         Args:
             before_time: In each partition, keep the first record of this time or later, and all

@@ -217,11 +217,10 @@ class Topic(_core.Topic[T], AnyTopic[T]):
     ) -> TrimReport:
         """Delete the oldest records, for all readers.
 
-        They are gone for every reader when this returns, also after a power failure: reading them
-        raises `OffsetOutOfRange`, also for a reader that stands before them. Records and
-        batches that were read before stay valid, also those that an Arrow reader has read ahead. A
-        file is removed once all of its records are gone; the newest one stays. Offsets go on as
-        before.
+        They are gone for every reader when this returns, also after a power failure. Reading them
+        raises `OffsetOutOfRange`, also for a reader that stands before them. Records and batches
+        that were read before stay valid, also those that an Arrow reader has read ahead. A file is
+        removed once all of its records are gone; the newest one stays. Offsets go on as before.
 
         Give exactly one of `before_offset` and `before_time`.
 

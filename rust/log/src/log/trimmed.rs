@@ -49,7 +49,7 @@ impl Log {
         (first, word)
     }
 
-    /// Return the word that every trim changes, where a load is enough; `None` where it is not, and
+    /// Return the word that every trim changes, where a load is enough. `None` where it is not, and
     /// where this process knows no control page yet.
     #[inline(always)]
     pub(crate) fn trim_word(&self) -> Option<Address> {

@@ -41,8 +41,8 @@ impl Store {
         self.needs_of(generation, None)
     }
 
-    /// List them with what is on the disk of the topic by now. Costs more: a lookup in the log for
-    /// each committed offset, and a look at each job that was done since a queue's file said so.
+    /// List them with what is on the disk of the topic by now. Costs a lookup in the log
+    /// for each committed offset, and a look at each job that is done behind a queue's lower bound.
     ///
     /// # Errors
     /// As [`Store::needs`].

@@ -41,7 +41,7 @@ impl<'a> Settled<'a> {
     }
 
     /// Return true if all records before a position are on the disk, and the log is the one that
-    /// was committed to: the group resumes there after any crash.
+    /// was committed to. Then the group resumes there after any crash.
     pub(super) fn has(&self, partition: u32, position: &CursorPosition) -> bool {
         self.recognises(partition, position).unwrap_or(false)
     }
@@ -64,8 +64,8 @@ impl<'a> Settled<'a> {
         Ok(cursor.next_block()?.is_some_and(is_it))
     }
 
-    /// Return the lower bound of a queue with this file, as the next ack would leave it: after all
-    /// jobs that are done and whose records are on the disk.
+    /// Return the lower bound of a queue with this file, as the next ack would leave it. It is after
+    /// all jobs that are done and whose records are on the disk.
     pub(super) fn lower_bound(
         &self,
         file: &dyn File,
