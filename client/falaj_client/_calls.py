@@ -14,18 +14,31 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from falaj_client._times import milliseconds_of, seconds, span
 from falaj_client._wire import Answer, Broken, Open, Sent, Shut, Sleep
-from falaj_client.errors import ServerUnavailable, of_problem
+from falaj_client.errors import InvalidArgument, ServerUnavailable, of_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from falaj_client._times import Duration
     from falaj_client._wire import Call, Operation
 
-__all__ = ["Patience", "Producers", "call", "is_unknown", "open_stream"]
+__all__ = [
+    "Patience",
+    "Producers",
+    "call",
+    "is_unknown",
+    "open_stream",
+    "remote_patience",
+    "remote_wait",
+]
 
 _FIRST_S, _LONGEST_S = 0.05, 2.0
 #: One try takes at most this part of the whole time, so that a lost answer leaves time for another.
 _TRY = 1 / 3
 _BUSY = {429, 502, 503, 504}
+_SYNCS = ("none", "interval", "durable", "remote")
 
 
 @dataclass
@@ -124,6 +137,30 @@ def _retry_after(answer: Answer) -> float:
         return min(60.0, max(0.0, float(answer.headers.get("retry-after", "0"))))
     except ValueError:
         return 0.0
+
+
+def remote_patience(
+    patience: Patience, sync: str | None, timeout: Duration | None
+) -> dict[str, str]:
+    """Check a mode of appends, and return how long the server waits for the place, as a query.
+
+    Raises:
+        InvalidArgument: There is no such mode, or it waits for no place.
+    """
+    if sync is not None and sync not in _SYNCS:
+        raise InvalidArgument(f"sync is one of {', '.join(_SYNCS)}, not {sync!r}")
+    if sync != "remote":
+        if timeout is not None:
+            raise InvalidArgument(
+                'timeout= limits the wait of sync="remote": leave it out, or name that mode'
+            )
+        return {}
+    return {"timeout": span(patience.timeout if timeout is None else seconds(timeout, "timeout"))}
+
+
+def remote_wait(patience: Mapping[str, str]) -> float:
+    """Return the seconds of `remote_patience`."""
+    return milliseconds_of(patience["timeout"]) / 1000 if patience else 0.0
 
 
 class Producers:

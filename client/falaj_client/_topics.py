@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from falaj_client._calls import Producers, call, open_stream
+from falaj_client._calls import Producers, call, open_stream, remote_patience, remote_wait
 from falaj_client._frames import FRAMES, records_of
 from falaj_client._pages import AHEAD, PAGE, Pages, Part, merged
 from falaj_client._settings import changes
@@ -44,40 +44,13 @@ __all__ = [
     "Core",
     "limits_of",
     "open_topic",
-    "remote_patience",
-    "remote_wait",
     "start_query",
     "topic_names",
 ]
 
 #: Seconds without a word after which a stream is taken up again: the server sends one each minute.
 _SILENCE_S = 150.0
-_SYNCS = ("none", "interval", "durable", "remote")
 _SEEN = ("visible", "durable", "remote")
-
-
-def remote_patience(
-    patience: Patience, sync: str | None, timeout: Duration | None
-) -> dict[str, str]:
-    """Check a mode of appends, and return how long the server waits for the place, as a query.
-
-    Raises:
-        InvalidArgument: There is no such mode, or it waits for no place.
-    """
-    if sync is not None and sync not in _SYNCS:
-        raise InvalidArgument(f"sync is one of {', '.join(_SYNCS)}, not {sync!r}")
-    if sync != "remote":
-        if timeout is not None:
-            raise InvalidArgument(
-                'timeout= limits the wait of sync="remote": leave it out, or name that mode'
-            )
-        return {}
-    return {"timeout": span(patience.timeout if timeout is None else seconds(timeout, "timeout"))}
-
-
-def remote_wait(patience: Mapping[str, str]) -> float:
-    """Return the seconds of `remote_patience`."""
-    return milliseconds_of(patience["timeout"]) / 1000 if patience else 0.0
 
 
 def topic_names(patience: Patience) -> Operation[list[str]]:

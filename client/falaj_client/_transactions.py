@@ -6,8 +6,9 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from falaj_client._calls import remote_patience, remote_wait
 from falaj_client._groups import Member
-from falaj_client._topics import Core, open_topic, remote_patience, remote_wait
+from falaj_client._topics import Core, open_topic
 from falaj_client._wire import Call, path_of
 from falaj_client.errors import InvalidArgument, PartitionNotAssigned
 from falaj_client.records import Headers, Key, NewRecord, line_of, new_records

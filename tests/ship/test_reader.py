@@ -17,18 +17,13 @@ import pytest
 import falaj
 from falaj.errors import (
     CorruptData,
-    HistoryDeleted,
     InvalidArgument,
     NotWritable,
-    ObjectMissing,
     PlaceUnreachable,
-    RecordCompacted,
     TopicDeleted,
 )
 from falaj.ship import reader as reading
-from falaj.ship import shipper as shipping
 from falaj.ship.place import Listed, Place, error, open_place
-from falaj.ship.shipper import Options
 from ship.test_ship import fill, records_of
 
 SEGMENT = 1 << 16
@@ -424,151 +419,6 @@ def test_processes_that_are_killed_leave_a_cache_that_others_use(tmp_path: Path)
             assert len([each for each in (cache / "views").iterdir() if each.is_dir()]) == 1
             assert records_of(reader) == wanted
     assert [each.name for each in (cache / "views").iterdir()] == ["lock"]
-
-
-def test_checkpoints_and_deleted_numbers_are_passed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shipping, "CHECKPOINT_NUMBERS", 4)
-    monkeypatch.setattr(reading, "SILENCE_S", 0.2)
-    with falaj.open(tmp_path / "store") as store:
-        topic = store.topic("orders", segment_bytes=SEGMENT)
-        topic.append(b"0")
-        shipper = shipping.Shipper(store, open_place(tmp_path / "place"), Options(history=0.0))
-        shipper._claim()
-        shipper.turn()
-        options: Any = {"cache": tmp_path / "cache"}
-        with (
-            falaj.open_place(tmp_path / "place", **options) as reader,
-            falaj.open_place(tmp_path / "place", **options, follow=False) as late,
-        ):
-            assert len(reader.topic("orders")) == len(late.topic("orders")) == 1
-            behind = late.place.number + 1
-            for n in range(1, 40):
-                topic.append(b"%d" % n * 3000)
-                shipper.turn()
-                shipper.care()
-            assert not list((tmp_path / "place").rglob(f"n/{behind:020}"))
-            number = shipper.shipped.number
-            until(reader, number)
-            assert records_of(reader) == records_of(store)
-            time.sleep(0.2)  # sleep: the place was silent for so long
-            late.refresh()
-            assert late.place.number == number
-            assert records_of(late) == records_of(store)
-
-
-def test_what_was_deleted_from_the_place_is_read_from_a_later_state(
-    tmp_path: Path, watched: Callable[[object], Watched]
-) -> None:
-    gone: list[str] = []
-
-    def delete(key: str) -> None:
-        """Let the first object be gone, as after a checkpoint that put its bytes elsewhere."""
-        if not gone and "/k/" in key:
-            gone.append(key)
-            raise error(ObjectMissing, f"{key} is gone", place.url, key)
-
-    with falaj.open(tmp_path / "store") as store:
-        topic = store.topic("orders", segment_bytes=SEGMENT)
-        for n in range(100):
-            topic.append(b"%d" % n * 1000)
-        store.ship(tmp_path / "place", once=True)
-        place = watched(tmp_path / "place")
-        with falaj.open_place("any", cache=tmp_path / "cache", follow=False) as reader:
-            before = reader.place.number
-            topic.append(b"100" * 1000)
-            store.ship(tmp_path / "place", once=True)
-            place.before = delete
-            assert list(reader.topic("orders"))
-            assert gone
-            assert reader.place.number > before
-            assert records_of(reader) == records_of(store)
-
-
-def test_what_compaction_removed_is_compacted_for_readers(tmp_path: Path) -> None:
-    with falaj.open(tmp_path / "store") as store:
-        topic = store.topic("orders", segment_bytes=SEGMENT, compacted=True)
-        for n in range(300):
-            topic.append(b"%d" % n * 300, key=b"k%d" % (n % 7))
-        store.ship(tmp_path / "place", once=True)
-        with falaj.open_place(tmp_path / "place", cache=tmp_path / "cache") as reader:
-            orders = reader.topic("orders")
-            assert len(orders) == 300
-            topic.compact(seal=True)
-            assert len(list(topic)) == 7
-            until(reader, store.ship(tmp_path / "place", once=True)["number"])
-            later = falaj.open_place(tmp_path / "place", cache=tmp_path / "cache")
-            with later:
-                for each in (orders, later.topic("orders")):
-                    assert [r.offset for r in each] == [r.offset for r in topic]
-                    with pytest.raises(RecordCompacted):
-                        each[3]
-
-
-def test_a_reader_that_pauses_behind_an_older_checkpoint_never_goes_back(
-    tmp_path: Path, watched: Callable[[object], Watched], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shipping, "CHECKPOINT_NUMBERS", 1000)
-    monkeypatch.setattr(reading, "SILENCE_S", 1e9)
-    asked: list[str] = []
-    with falaj.open(tmp_path / "store") as store:
-        topic = store.topic("orders", segment_bytes=SEGMENT)
-        shipper = shipping.Shipper(store, open_place(tmp_path / "place"), Options(history=0.0))
-        shipper._claim()
-
-        def ship() -> None:
-            topic.append(os.urandom(3000))
-            shipper.turn()
-
-        def pause(key: str) -> None:
-            """Let the number behind the checkpoint be deleted before the reader gets it."""
-            if "/n/" in key:
-                asked.append(key)
-            while asked == [key] and (tmp_path / "place" / key).exists():
-                ship()
-                shipper.checkpoint()
-
-        ship()
-        place = watched(tmp_path / "place")
-        with falaj.open_place("any", cache=tmp_path / "cache", follow=False) as reader:
-            ship()
-            shipper.checkpoint()
-            for _ in range(3):
-                ship()
-            # It passes the checkpoint without a look at it.
-            reader.refresh()
-            seen, orders = reader.place.number, [r.to_bytes() for r in reader.topic("orders")]
-            assert len(orders) == 5
-            monkeypatch.setattr(reading, "SILENCE_S", 0.0)
-            place.before = pause
-            reader.refresh()
-            assert not (tmp_path / "place" / asked[0]).exists()
-            assert int(asked[0][-20:]) <= seen
-            assert reader.place.number > seen
-            assert records_of(reader) == records_of(store)
-            assert [r.to_bytes() for r in reader.topic("orders")[:5]] == orders
-
-
-def test_a_place_that_lost_its_end_is_an_error_and_readers_keep_what_they_see(
-    tmp_path: Path,
-) -> None:
-    with falaj.open(tmp_path / "store") as store:
-        topic = store.topic("orders")
-        for n in range(3):
-            topic.append(b"%d" % n)
-            store.ship(tmp_path / "place", once=True)
-        with falaj.open_place(tmp_path / "place", cache=tmp_path / "cache", follow=False) as reader:
-            seen = reader.place.number
-            assert len(reader.topic("orders")) == 3
-            *_, last = sorted((tmp_path / "place").rglob("n/*"))
-            last.unlink()
-            reader._reader._driver = None  # as after an error: it reads the place again
-            with pytest.raises(HistoryDeleted, match=f"had {seen} before"):
-                reader.refresh()
-            assert reader.place.number == seen
-            assert isinstance(reader.place.error, HistoryDeleted)
-            assert [record.to_bytes() for record in reader.topic("orders")] == [b"0", b"1", b"2"]
 
 
 def test_afollow_gets_what_is_shipped_later(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_a_cluster_without_the_directory_has_its_figures_and_a_stream_restarts_t
             assert once(spark.rows("batch", url, origin=other)) == rows_of(copy)
             assert once(spark.rows("stream", url, origin=other)) == rows_of(copy) - seen
 
-        # Records that a copy of an earlier number lacks are missed, and so are those trimmed unread.
+        # Records that an earlier copy lacks are missed, and so are those that were trimmed unread.
         falaj.restore(url, tmp_path / "old", origin=mine, to_number=earlier)
         with falaj.open(tmp_path / "old") as old:
             append(old, range(20_000, 20_300))

@@ -18,7 +18,7 @@ use crate::stores::{assert_holds, fill, read_until_error, topic};
 /// Where the blocks of a segment begin.
 const FIRST_BLOCK: u64 = 8192;
 
-/// The source's answer when it is asked for bytes.
+/// How the source answers when it is asked for bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Answer {
     #[default]
@@ -238,7 +238,7 @@ fn a_reader_sees_what_was_stored_only_once_it_is_published() {
     let (header, same, end) = pair.last();
     assert_eq!(same, sequence);
     let bytes = pair.read(sequence, before..end);
-    // The first piece does not begin with the first byte: the order of the pieces is no promise.
+    // The end comes before the beginning: the order of the pieces is no promise.
     let half = (bytes.len() / 2) & !7;
     pair.view.store(&log, before + half as u64, &bytes[half..]).unwrap();
     assert_holds(&reader, 10);
