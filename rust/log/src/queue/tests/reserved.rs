@@ -19,7 +19,9 @@ fn find(queue: &Queue, ticket: &str) -> Result<Option<falaj::Job>> {
 }
 
 fn job(queue: &Queue, ticket: &str) -> falaj::Job {
-    find(queue, ticket).unwrap().unwrap()
+    let job = find(queue, ticket).unwrap().unwrap();
+    assert_eq!(ticket.parse::<Ticket>().unwrap().offset(), job.offset());
+    job
 }
 
 fn taken(queue: &Queue) -> Vec<u64> {

@@ -59,3 +59,29 @@ fn a_topic_that_was_added_to_a_log_is_compacted_once_it_is_there_alone() {
     assert_eq!(found(&prices, &history, "alone"), last_of(&history, 150));
     is_sound(&store, "alone");
 }
+
+#[test]
+fn a_tombstone_stays_while_what_it_hides_lies_where_its_topic_was_introduced() {
+    let (_, storage) = machine();
+    let store = open(&storage, Path::new(STORE)).unwrap();
+    let shared = TopicOptions { log: Some("shop".into()), ..options(1) };
+    let first = Topic::open(&store, "first", &shared).unwrap().with_sync(SyncMode::None);
+    first.append_to(0, &NewRecord { key: Some(b"k"), ..NewRecord::new(&[7; 900]) }, None).unwrap();
+    // A segment that introduces a topic behind its first blocks is not compacted.
+    let prices = Topic::open(&store, "prices", &shared).unwrap().with_sync(SyncMode::None);
+    let put = |value| {
+        // Long, so that its segment would shrink without the tombstone.
+        let record = NewRecord { key: Some(&[b'g'; 500]), value, ..NewRecord::default() };
+        prices.append_to(0, &record, None).unwrap()
+    };
+    let old = put(Some(b"60"));
+    seal(&prices);
+    let tombstone = put(None);
+    seal(&prices);
+    store.delete_topic("first").unwrap();
+    let how = CompactOptions::default().tombstones(std::time::Duration::ZERO);
+    let done = prices.compact(&how, &mut quietly).unwrap();
+    assert_eq!((done.removed, done.tombstones), (0, 0), "{done:?}");
+    assert!(prices.get_in(0, old).is_ok() && prices.get_in(0, tombstone).is_ok());
+    is_sound(&store, "it stays");
+}

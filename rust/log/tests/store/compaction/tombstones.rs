@@ -94,24 +94,28 @@ fn with_a_tombstone_retention_of_zero_tombstones_go_at_once() {
     assert_eq!(found(&prices, &history, ""), there);
 }
 
-#[test]
-fn a_tombstone_stays_as_long_as_what_it_hides_cannot_go() {
-    // The segment with the old values would take more space without them. It has many small
-    // records. Nearly all stay, and each would have to store its offset.
-    let (memory, storage) = machine();
-    memory.set_now_us(1_800_000_000_000_000);
-    let store = open(&storage, Path::new(STORE)).unwrap();
-    let (prices, mut history) = (topic(&store), History::new());
+/// Fill a segment that would take more space without the values that key 3 replaced. It has many
+/// small records. Nearly all stay, and each would have to store its offset.
+fn fill_tightly(storage: &Arc<dyn Storage>, prices: &Topic, history: &mut History) {
     let mut number = 100;
-    while segments(&storage).len() == 1 {
+    while segments(storage).len() == 1 {
         let made: Vec<_> = (0..600)
             .map(|i| {
                 number += 1;
                 Made { key: Some(if i == 300 { 3 } else { number }), len: Some(8) }
             })
             .collect();
-        put_all(&prices, &mut history, &made);
+        put_all(prices, history, &made);
     }
+}
+
+#[test]
+fn a_tombstone_stays_as_long_as_what_it_hides_cannot_go() {
+    let (memory, storage) = machine();
+    memory.set_now_us(1_800_000_000_000_000);
+    let store = open(&storage, Path::new(STORE)).unwrap();
+    let (prices, mut history) = (topic(&store), History::new());
+    fill_tightly(&storage, &prices, &mut history);
     put(&prices, &mut history, 3, None);
     let hidden = (0..).zip(&history).filter(|(_, made)| made.key == Some(3));
     let hidden: Vec<u64> = hidden.map(|(at, _)| at).collect();
@@ -125,6 +129,20 @@ fn a_tombstone_stays_as_long_as_what_it_hides_cannot_go() {
         hidden.iter().any(|at| *at != tombstone && prices.get_in(0, *at).is_ok()),
         "no tombstone was kept"
     );
+    let _ = found(&prices, &history, "");
+}
+
+#[test]
+fn a_segment_that_cannot_shrink_keeps_no_later_one_from_it() {
+    let (_, storage) = machine();
+    let store = open(&storage, Path::new(STORE)).unwrap();
+    let (prices, mut history) = (topic(&store), History::new());
+    fill_tightly(&storage, &prices, &mut history);
+    seal(&prices);
+    fill(&prices, &mut history, 400, 5);
+    seal(&prices);
+    let done = compact(&prices).unwrap();
+    assert!(done.removed > 300, "{done:?}");
     let _ = found(&prices, &history, "");
 }
 
