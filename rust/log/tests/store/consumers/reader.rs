@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use falaj::internals::consumer::GroupReader;
+use falaj::internals::consumer::{GroupReader, Waiting};
 use falaj::internals::topic::Transaction;
 use falaj::{Consumer, NewRecord, RecordBatch};
 
@@ -200,6 +200,20 @@ fn a_wait_ends_behind_the_last_record_once_all_topics_are_finished() {
     assert!(billing.poll(short).unwrap().is_none(), "a paused partition may have more");
     billing.resume("audit", 0).unwrap();
     assert_eq!(read(&mut billing).len(), 1);
+}
+
+#[test]
+fn a_wait_looks_once_more_for_records_that_came_before_the_last_topic_was_finished() {
+    let (_machine, store) = filled(1);
+    let audit = store.topic("audit").unwrap();
+    let member = GroupMember::open(&store, "billing", from_ref(&audit), Start::Earliest);
+    let mut reader = GroupReader::new(member.unwrap(), None);
+    audit.finish().unwrap();
+    assert!(reader.prepare().unwrap());
+    while reader.next_ref().unwrap().is_some() {}
+    let mut waiting = Waiting::new(None);
+    assert_eq!(waiting.sleep(&reader), Some((Duration::ZERO, 0)), "look once more");
+    assert_eq!(waiting.sleep(&reader), None);
 }
 
 #[test]
