@@ -42,7 +42,9 @@ def test_make_demo_bucket_has_every_flight_once_though_the_directory_was_removed
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "the shipper was killed with SIGKILL when the bucket had" in done.stdout
-    assert f"each of {FLIGHTS:,} flights is there exactly once, nothing else is" in done.stdout
+    assert (
+        f"each of {FLIGHTS:,} flights is in the store exactly once, nothing else is" in done.stdout
+    )
     assert "in the restored store, as the file has them" in done.stdout
     with falaj.open(tmp_path / shipping.STORE, read_only=True) as store:
         assert len(store.topic(shipping.TOPIC)) == FLIGHTS
@@ -68,7 +70,9 @@ def test_the_shipper_is_killed_on_the_way_and_a_terminal_shows_what_the_bucket_h
 
 @pytest.mark.proof
 @pytest.mark.timeout(300)  # it starts Spark, on a machine that may be busy
-def test_spark_counts_the_restored_flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_counts_the_flights_in_the_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     quiet = Console(quiet=True)
     figures = shipping.run(tmp_path, SERVER, limit=FLIGHTS, seconds=1.0, console=quiet)

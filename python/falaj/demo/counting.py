@@ -1,4 +1,4 @@
-"""Spark counts the flights of each airport in a store, in a process of its own.
+"""Spark counts the flights of each airport in a bucket, in a process of its own.
 
 Its one line of JSON goes to standard output; what Spark says goes to a file.
 """
@@ -6,6 +6,7 @@ Its one line of JSON goes to standard output; what Spark says goes to a file.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -16,19 +17,26 @@ from falaj.demo.messages import say
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from falaj.demo.bucket import Bucket
+
 __all__ = ["LOG", "counted", "main"]
 
 LOG = "spark.log"
 SECONDS_MAX = 300
 
 
-def counted(store: Path, topic: str, log: Path) -> dict[str, int]:
+def counted(place: Bucket, topic: str, log: Path) -> dict[str, int]:
     """Let Spark count the flights of each airport.
+
+    Args:
+        place: The bucket, which Spark reads as a store.
+        topic: The topic of the flights.
+        log: File for what Spark says.
 
     Raises:
         Failed: Spark ended with an error, or took too long.
     """
-    command = [sys.executable, "-m", "falaj.demo.counting", str(store), topic]
+    command = [sys.executable, "-m", "falaj.demo.counting", place.url, topic]
     with log.open("wb") as words:
         try:
             done = subprocess.run(
@@ -36,6 +44,7 @@ def counted(store: Path, topic: str, log: Path) -> dict[str, int]:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=words,
+                env=os.environ | place.environment(),
                 timeout=SECONDS_MAX,
             )
         except subprocess.TimeoutExpired:
