@@ -130,7 +130,7 @@ impl Pair {
     /// Append so many records, and begin a view of them.
     fn new(records: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("store")).unwrap();
+        let store = Store::open(dir.path().join("store")).unwrap();
         let orders = topic(&store, "orders").with_sync(SyncMode::None);
         fill(&orders, 0, records);
         let place = Shared::default();
