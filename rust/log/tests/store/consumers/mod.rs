@@ -22,7 +22,7 @@ use falaj::internals::format::consumer::{
 };
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::storage::{OpenMode, Storage};
-use falaj::internals::store::{Store, StoreOptions, TopicOptions};
+use falaj::internals::store::{RetentionChange, Store, StoreOptions, TopicOptions};
 use falaj::internals::topic::{NewRecord, SyncMode, Topic};
 use falaj_twin::memory::{MemoryStorage, every};
 
@@ -244,6 +244,33 @@ fn a_cursor_of_which_the_log_knows_nothing_any_more_is_an_error_until_somebody_s
     drop((billing, store));
     let store = self::store(&older.restart());
     assert_eq!(open(&store, &topic(&store, 1)).parts().unwrap()[0].next, 20);
+}
+
+#[test]
+fn retention_waits_where_the_log_has_other_records_than_were_committed() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 1);
+    append(&orders, 0, 10);
+    orders.flush().unwrap();
+    let older = machine.restart();
+    append(&orders, 0, 10);
+    let mut billing = open(&store, &orders);
+    billing.commit("orders", 0, 20, false).unwrap();
+
+    // As a power failure leaves it that kept the group's file, and lost the end of the log.
+    let file = Path::new("/store/consumers/billing");
+    let copied = older.open(file, OpenMode::CreateNew(0o600)).unwrap();
+    copied.write_at(&bytes_of(&machine), 0).unwrap();
+    older.set_now_us(1_800_000_000_000_000);
+    let store = self::store(&older);
+    let orders = topic(&store, 1);
+    append(&orders, 0, 10);
+    orders.flush().unwrap();
+    let limit = RetentionChange::default().records(1).waits(true);
+    store.configure_topic("orders", &limit, None).unwrap();
+    store.maintain(false).unwrap();
+    assert!(orders.first(0).unwrap() <= 10, "the group may have to read the new ones");
 }
 
 #[test]
