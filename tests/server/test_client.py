@@ -347,7 +347,6 @@ def test_a_record_that_compaction_removed_is_named_so(tmp_path: Path) -> None:
     [
         lambda store, _: store.backup("elsewhere"),
         lambda store, _: store.verify(),
-        lambda store, _: store.topic("orders", visibility="durable"),
         lambda _, topic: topic.bulk_load("nightly"),
         lambda _, topic: topic.stage("nightly", "0"),
         lambda _, topic: topic.scan(),
