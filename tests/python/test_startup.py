@@ -45,6 +45,7 @@ def test_nothing_of_falaj_is_loaded_that_few_need(path: Path) -> None:
             "_numbers",
             "_slice",
             "_store",
+            "_store_shipping",
             "_store_topics",
             "_topic",
             "codecs",
