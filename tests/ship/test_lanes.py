@@ -46,7 +46,7 @@ class Gate:
 
     def _ask(self, name: str, *given: Any) -> Any:
         if self.error is not None:
-            raise self.error(f"{self.url} is told to fail")
+            raise self.error(f"{self.url} fails, as the test wants")
         return getattr(self.inner, name)(*given)
 
     def get(self, key: str) -> bytes | None:

@@ -188,7 +188,7 @@ fn a_view_has_all_records_and_asks_for_each_segment_once() {
     let pair = Pair::new(RECORDS);
     let reader = pair.reader();
     assert_eq!(reader.committed(0).unwrap(), RECORDS);
-    assert_eq!(pair.asked(), [(None, Needed::Whole)], "what nobody read was asked for");
+    assert_eq!(pair.asked(), [(None, Needed::Whole)], "it asked for bytes that no reader wanted");
     assert_holds(&reader, RECORDS);
     let mut asked: Vec<_> = pair.asked();
     assert!(asked.len() > 3, "{asked:?}");
