@@ -351,7 +351,7 @@ def test_once_with_a_dead_place_ships_to_the_others_and_then_fails(
 ) -> None:
     store.topic("orders").append(b"one")
     two[0].error = PlaceUnreachable
-    with pytest.raises(PlaceUnreachable, match="told to fail"):
+    with pytest.raises(PlaceUnreachable, match="fails, as the test wants"):
         Lanes(store, two, Options(patience=0.3)).run(once=True)
     assert values(tmp_path / "b", tmp_path / "of-b") == [b"one"]
 
