@@ -6,6 +6,7 @@ thousands of flushes in a second. Bytes of segments are random; the engine reads
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import time
@@ -208,8 +209,8 @@ class FakeStore:
     def _origin(self) -> str:
         path = Path(self.path, "origin")
         if not path.exists():
-            path.write_text(os.urandom(16).hex())
-        return path.read_text()
+            path.write_text(json.dumps({"origin": os.urandom(16).hex()}))
+        return str(json.loads(path.read_text())["origin"])
 
     def _cut(self, previous: FakeCut | None = None) -> FakeCut:
         before = {log.directory: log for log in previous.logs} if previous else {}

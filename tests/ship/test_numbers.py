@@ -18,6 +18,7 @@ from falaj.ship.shapes import (
     File,
     Flush,
     LogChange,
+    Parent,
     Piece,
     Segment,
     object_key,
@@ -51,6 +52,35 @@ def test_numbers_are_read_as_they_were_written() -> None:
     assert decode_number(encode_number(claim, WHOSE), 1, WHOSE) == claim
     assert decode_number(encode_number(flush, WHOSE), 2, WHOSE) == flush
     assert encode_number(flush, WHOSE) == encode_number(a_flush(), WHOSE)
+
+
+def test_a_claim_says_from_which_origin_its_store_was_restored() -> None:
+    claim = a_claim()
+    claim.parent = Parent("d" * 32, 7, (("f" * 32, 0, 3, 4), ("f" * 32, 1, 0, 0)))
+    found = decode_number(encode_number(claim, WHOSE), 1, WHOSE)
+    assert found == claim and isinstance(found, Claim)
+    assert found.parent is not None
+    assert [found.parent.end("f" * 32, partition) for partition in range(3)] == [3, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"origin": "../x"},
+        {"number": 0},
+        {"ends": [["f" * 32, True, 3, 4]]},
+        {"ends": [["orders", 0, 3, 4]]},
+        {"ends": [["f" * 32, 0, -1, 4]]},
+        {"more": 1},
+    ],
+)
+def test_a_parent_that_no_writer_names_is_refused(change: dict[str, object]) -> None:
+    claim = a_claim()
+    claim.parent = Parent("d" * 32, 7, (("f" * 32, 0, 3, 4),))
+    members = unseal(encode_number(claim, WHOSE), "")
+    members["parent"] |= change
+    with pytest.raises(CorruptData):
+        decode_number(seal(members), 1, WHOSE)
 
 
 def test_any_changed_byte_is_noticed_and_the_key_named() -> None:

@@ -196,7 +196,8 @@ class Driver:
         number: Claim | Flush
         if head.kind == "claim":
             nonce, now = os.urandom(16).hex(), time.time_ns() // 1000
-            number = Claim(head.number, head.previous, nonce, now)
+            parent = self.origin.parent if head.number == 1 else None
+            number = Claim(head.number, head.previous, nonce, now, parent)
         else:
             number = self._drafts[token]
             number.number, number.claim, number.previous = head.number, head.claim, head.previous

@@ -27,6 +27,7 @@ from falaj.ship.shapes import (
     File,
     Flush,
     LogChange,
+    Parent,
     Piece,
     Segment,
 )
@@ -212,6 +213,8 @@ def encode_number(number: Claim | Flush, whose: Whose) -> bytes:
     }
     if isinstance(number, Claim):
         members["nonce"] = number.nonce
+        if number.parent is not None:
+            members["parent"] = number.parent._asdict()
     else:
         members["objects"] = [[key, size] for key, size in number.objects.items()]
         members |= encode_logs_and_files(number.logs, number.files, [*number.objects])
@@ -238,7 +241,8 @@ def decode_number(body: bytes, number: int, whose: Whose) -> Claim | Flush:
     if kind == "claim":
         if claim != number:
             raise members.wrong("is a claim of another number")
-        found = Claim(number, previous, members.text("nonce", _ID), time_us)
+        parent = _parent_from(members) if members.has("parent") else None
+        found = Claim(number, previous, members.text("nonce", _ID), time_us, parent)
     elif kind == "flush":
         if claim == number:
             raise members.wrong("is a flush of its own claim")
@@ -251,6 +255,22 @@ def decode_number(body: bytes, number: int, whose: Whose) -> Claim | Flush:
     members.end()
     found.hash = sealed_with(body)
     return found
+
+
+def _parent_from(members: Members) -> Parent:
+    """Read the origin that a store was restored from."""
+    of = Members(members.take("parent", dict), members.where, "its parent")
+    origin, number = of.text("origin", _ID), of.number("number", 10**20, 1)
+    ends: list[tuple[str, int, int, int]] = []
+    for each in of.take("ends", list):
+        match each:
+            case [str(topic), int(partition), int(after), int(checksum)] if _ID.fullmatch(topic):
+                whole(partition, _U32, of), whole(after, _I64, of), whole(checksum, _U32, of)
+                ends.append((topic, partition, after, checksum))
+            case _:
+                raise of.wrong("has an end that names no partition of a topic")
+    of.end()
+    return Parent(origin, number, tuple(ends))
 
 
 def decode_head(body: bytes, number: int, whose: Whose) -> Members:

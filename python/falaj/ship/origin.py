@@ -1,12 +1,14 @@
 """The part of a place that one origin of a store owns, and how it is read.
 
-Owns keys below `<store>/o/<origin>/`, the errors of what is missing or corrupt there, and the list
-of stores and origins of a place. Invariant: bytes that `bytes_of` returns have the checksum that
+Owns keys below `<store>/o/<origin>/`, the errors of what is missing or corrupt there, the list
+of stores and origins of a place, and which origin came from which. Invariant: bytes that `bytes_of` returns have the checksum that
 the piece says. Which numbers are valid is left to `protocol`.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,14 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from falaj.errors import CorruptData, ObjectMissing
 from falaj.ship.checkpoints import Checkpoint, Outline, decode_checkpoint, decode_outline
 from falaj.ship.numbers import Whose, decode_number
-from falaj.ship.shapes import Claim, Flush, Piece, checkpoint_key, number_key
+from falaj.ship.shapes import Claim, Flush, Parent, Piece, checkpoint_key, number_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from falaj.ship.place import Listed, Place
 
-__all__ = ["Found", "Origin", "origins_of"]
+__all__ = ["Found", "Origin", "origins_of", "parent_in", "roots_of"]
 
 _ORIGIN = re.compile(r"([0-9a-f]{32})/o/([0-9a-f]{32})/.*")
 _KEPT_BYTES = 8 << 20
@@ -37,10 +39,19 @@ class Found(NamedTuple):
 
 
 class Origin:
-    """One origin of a store in a place."""
+    """One origin of a store in a place.
 
-    def __init__(self, place: Place, store: str, origin: str) -> None:
-        self.place, self.store, self.origin = place, store, origin
+    Args:
+        place: The place.
+        store: The store's id.
+        origin: The id of the origin.
+        parent: For a shipper, the origin that its store was restored from.
+    """
+
+    def __init__(
+        self, place: Place, store: str, origin: str, parent: Parent | None = None
+    ) -> None:
+        self.place, self.store, self.origin, self.parent = place, store, origin, parent
         self.root = f"{store}/o/{origin}/"
         self._inline: dict[str, bytes] = {}
 
@@ -79,6 +90,11 @@ class Origin:
         if isinstance(found, Flush) and found.inline:
             self.keep(key, found.inline)
         return found, len(body)
+
+    def shipped_parent(self) -> Parent | None:
+        """Read from the first claim which origin this one came from; None for a new store."""
+        found = self.number(1)
+        return found[0].parent if found and isinstance(found[0], Claim) else None
 
     def keep(self, key: str, inline: bytes) -> None:
         """Remember the bytes in a number, which a checkpoint or a restore soon reads again."""
@@ -149,25 +165,47 @@ class Origin:
         return read[0].inline
 
 
+def roots_of(place: Place) -> Iterator[tuple[str, str]]:
+    """List the stores and origins of a place, by one short listing for each."""
+    after = ""
+    while True:
+        first = next((each for each in place.list_after("", after)), None)
+        if first is None:
+            return
+        match = _ORIGIN.fullmatch(first.key)
+        if match is None:
+            after = first.key
+            continue
+        yield match[1], match[2]
+        after = f"{match[1]}/o/{match[2]}/~"
+
+
 def origins_of(place: Place) -> list[Found]:
     """List the origins of a place, the one with the latest number last.
 
     It reads the keys of numbers alone: it skips from origin to origin.
     """
     found: list[Found] = []
-    after = ""
-    while True:
-        first = next((each for each in place.list_after("", after)), None)
-        if first is None:
-            return sorted(found, key=lambda each: each.modified_us)
-        match = _ORIGIN.fullmatch(first.key)
-        if match is None:
-            after = first.key
-            continue
-        root = f"{match[1]}/o/{match[2]}/"
-        numbers = list(place.list_after(root + "n"))
-        after = root + "~"
+    for store, origin in roots_of(place):
+        numbers = list(place.list_after(f"{store}/o/{origin}/n"))
         if numbers:
             last = numbers[-1]
             number = int(last.key.rpartition("/")[2])
-            found.append(Found(match[1], match[2], number, last.modified_us))
+            found.append(Found(store, origin, number, last.modified_us))
+    return sorted(found, key=lambda each: each.modified_us)
+
+
+def parent_in(path: str | os.PathLike[str]) -> Parent | None:
+    """Read from a store's file `origin` which origin it was restored from.
+
+    The engine reads the file first, and checks it.
+    """
+    try:
+        with open(os.path.join(path, "origin"), encoding="utf-8") as file:
+            found = json.load(file)
+    except FileNotFoundError:
+        return None
+    if "parent" not in found:
+        return None
+    ends = tuple((topic, *numbers) for topic, *numbers in found["parent_ends"])
+    return Parent(found["parent"], found["parent_number"], ends)

@@ -8,6 +8,7 @@ piece names bytes that never change, because objects of a place are created once
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 __all__ = [
     "FIRST_BLOCK",
@@ -21,6 +22,7 @@ __all__ = [
     "File",
     "Flush",
     "LogChange",
+    "Parent",
     "Piece",
     "Segment",
     "checkpoint_key",
@@ -143,6 +145,25 @@ class LogChange:
         return bool(self.segments or self.gone or self.ends or self.ends_gone)
 
 
+class Parent(NamedTuple):
+    """The origin that a store was restored from, and the state that it was restored to.
+
+    Attributes:
+        origin: Its id.
+        number: The number of that state, in the place that it came from.
+        ends: Where each partition ended: generation of the topic, partition, next offset, checksum
+            of the last block.
+    """
+
+    origin: str
+    number: int
+    ends: tuple[tuple[str, int, int, int], ...]
+
+    def end(self, generation: str, partition: int) -> int:
+        """Return where a partition ended; 0 where that state had no such topic."""
+        return next((each[2] for each in self.ends if each[:2] == (generation, partition)), 0)
+
+
 @dataclass(slots=True)
 class Claim:
     """A number by which a process began to ship; the number is its epoch."""
@@ -151,6 +172,7 @@ class Claim:
     previous: str
     nonce: str
     time_us: int
+    parent: Parent | None = None
     hash: str = ""
 
     @property

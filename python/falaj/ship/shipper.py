@@ -22,7 +22,7 @@ from falaj.ship.delta import Delta, FileImage, Want, compare
 from falaj.ship.driver import Driver
 from falaj.ship.expire import expire
 from falaj.ship.objects import IN_FLIGHT, Patience, Stopped, Uploads, all_of
-from falaj.ship.origin import Origin
+from falaj.ship.origin import Origin, parent_in
 from falaj.ship.packing import Sealing, Wanted, put_together
 from falaj.ship.past import look_back
 from falaj.ship.probe import probe
@@ -181,7 +181,8 @@ class Shipper:
         if self.options.new_origin:
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.store.path, "origin"))
-        origin = Origin(self.place, self.store.id, self.store._origin())
+        id = self.store._origin()
+        origin = Origin(self.place, self.store.id, id, parent_in(self.store.path))
         self._driver = Driver(origin, Shipping(), self.patience)
         self._driver.start()
         while self._driver.holds is None:
