@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from falaj._consumer import Consumer
     from falaj._core import ExpiringProducer, Follower, Job, Part
     from falaj._jobs import Jobs
+    from falaj._origins import OriginInfo, Origins, list_origins, open_origins
+    from falaj._origins_follower import OriginsFollower
     from falaj._place import PlaceReport, RestoreReport, ShipReport, restore
     from falaj._place_store import PlaceState, PlaceStore, open_place
     from falaj._producers import Producer
@@ -100,6 +102,9 @@ __all__ = [
     "Maintenance",
     "MemberInfo",
     "NewRecord",
+    "OriginInfo",
+    "Origins",
+    "OriginsFollower",
     "Part",
     "PartitionInfo",
     "PartitionedTopic",
@@ -136,7 +141,9 @@ __all__ = [
     "aconnect",
     "connect",
     "errors",
+    "list_origins",
     "open",
+    "open_origins",
     "open_place",
     "repair",
     "restore",

@@ -19,6 +19,8 @@ from falaj.errors import InvalidArgument, named
 if TYPE_CHECKING:
     import os
 
+    from falaj.ship.cache import Cache
+    from falaj.ship.place import Place
     from falaj.ship.reader import Reader
 
 __all__ = ["PlaceState", "PlaceStore", "open_place"]
@@ -168,26 +170,48 @@ def open_place(
         ...     shop.topic("orders")[0].to_bytes()
         b'first'
     """
-    from falaj.ship import cache as caching
-    from falaj.ship.origin import Origin
     from falaj.ship.place import open_place as open_it
-    from falaj.ship.reader import Reader
     from falaj.ship.restore import choose_origin
 
     _checks.flag(follow, "follow")
-    _checks.flag(verify, "verify")
-    _checks.choice(io, "io", "mmap", "pread")
+    shared = cache_of(cache, cache_bytes)
+    wanted = None if origin is None else _checks.text(origin, "origin")
+    there = open_it(place, **options)
+    chosen = choose_origin(there, wanted)
+    found = chosen.store, chosen.origin
+    return open_origin(there, *found, shared, follow=follow, verify=verify, io=io)
+
+
+def cache_of(cache: str | os.PathLike[str] | None, cache_bytes: int | None) -> Cache:
+    """Return the cache of this machine that the arguments of `open_place` name."""
+    from falaj.ship import cache as caching
+
     most = caching.CACHE_BYTES
     if cache_bytes is not None:
         most = _numbers.number(cache_bytes, "cache_bytes")
         if most < 1:
             raise InvalidArgument(f"cache_bytes is at least 1, not {named(most)}")
-    wanted = None if origin is None else _checks.text(origin, "origin")
-    there = open_it(place, **options)
-    chosen = choose_origin(there, wanted)
     path = caching.default_cache() if cache is None else Path(local_path(cache, "cache"))
-    source = Origin(there, chosen.store, chosen.origin)
-    reader = Reader(source, caching.Cache(path, most), follow=follow)
+    return caching.Cache(path, most)
+
+
+def open_origin(
+    place: Place,
+    store: str,
+    origin: str,
+    cache: Cache,
+    *,
+    follow: bool,
+    verify: bool,
+    io: Literal["mmap", "pread"],
+) -> PlaceStore:
+    """Open one origin of a place; for the rest see `open_place`."""
+    from falaj.ship.origin import Origin
+    from falaj.ship.reader import Reader
+
+    _checks.flag(verify, "verify")
+    _checks.choice(io, "io", "mmap", "pread")
+    reader = Reader(Origin(place, store, origin), cache, follow=follow)
     try:
         opened = PlaceStore(
             reader.directory.store,

@@ -218,7 +218,9 @@ KINDS: dict[str, Kind] = {
     | Kind("number", _fine(NUMBERS, "a number of the place"), "number"),
     "once": FLAG,
     "origin": NOTHING | TEXT | Kind("origin|store"),
+    "origins": NOTHING | Kind("list|origin", _fine("a list", "no origins"), "origin"),
     "path": PATH,
+    "places": Kind("path|directory|place|URL|os.PathLike", PATH.fine, "path|store|directory|place"),
     "place": Kind("path|directory|place|URL|os.PathLike", PATH.fine, "path|store|directory|place"),
     "pattern": NOTHING | TEXT | Kind("pattern"),
     "permissions": NOTHING | NUMBER,
@@ -331,6 +333,8 @@ class World:
         """Close all handles, and end the transaction without its records."""
         if "transaction" in vars(self):
             self.transaction.__exit__(Exception, Exception(), None)
+        if "origins" in vars(self):
+            self.origins.close()
         if "place_store" in vars(self):
             self.place_store.close()
         self.store.close()
@@ -359,6 +363,11 @@ class World:
         self.store.ship(place, once=True)
         cache = self.folder.with_name(f"{self.folder.name}-cache")
         return falaj.open_place(place, cache=cache, follow=False)
+
+    @cached_property
+    def origins(self) -> falaj.Origins:
+        """The same store as the only origin."""
+        return falaj.open_origins(self.place_store)
 
     @cached_property
     def jobs(self) -> falaj.Jobs[Any]:
@@ -396,6 +405,8 @@ OBJECTS: dict[str, Callable[[World], Any]] = {
     "Job": lambda world: world.jobs[0],
     "Jobs": lambda world: world.jobs,
     "NewRecord": lambda world: falaj.NewRecord(b"x"),
+    "Origins": lambda world: world.origins,
+    "OriginsFollower": lambda world: world.origins.follow("orders"),
     "Outbox": lambda world: world.outbox,
     "Part": lambda world: world.part,
     "PlaceStore": lambda world: world.place_store,
@@ -431,6 +442,12 @@ GIVEN: dict[str, Callable[[World], Any]] = {
     "Store.ship.once": lambda _: True,
     "falaj.restore.place": lambda world: world.folder / "nothing",
     "PlaceStore.refresh.number": lambda _: 1,
+    "Origins.follow.topic": lambda _: "orders",
+    "Origins.records.topic": lambda _: "orders",
+    "Origins.follow.start": lambda _: "latest",
+    "Origins.records.start": lambda _: "latest",
+    "falaj.list_origins.place": lambda world: world.folder / "nothing",
+    "falaj.open_origins.places": lambda world: world.folder / "nothing",
     "falaj.open_place.place": lambda world: world.folder / "nothing",
     "falaj.restore.path": lambda world: world.folder / "copy",
     "Store.configure.retention_bytes": lambda _: 1 << 30,

@@ -155,7 +155,9 @@ def _call(owner: str, name: str, thing: Any, *, bound: bool = True) -> Call:
     for each in parameters:
         if each.name.startswith("_") or (each.kind is each.VAR_KEYWORD and owner == "Handler"):
             continue
-        if each.kind is each.VAR_KEYWORD and name in ("ship", "restore", "open_place"):
+        if each.kind is each.VAR_KEYWORD and name in (
+            *("ship", "restore", "open_place", "list_origins", "open_origins"),
+        ):
             continue  # options of buckets, which tests/ship/test_bucket.py tries
         if each.kind is each.VAR_KEYWORD:
             if owner == "BulkLoad":

@@ -58,7 +58,8 @@ def test_a_claim_says_from_which_origin_its_store_was_restored() -> None:
     claim = a_claim()
     claim.parent = Parent("d" * 32, 7, (("f" * 32, 0, 3, 4), ("f" * 32, 1, 0, 0)))
     found = decode_number(encode_number(claim, WHOSE), 1, WHOSE)
-    assert found == claim and isinstance(found, Claim)
+    assert found == claim
+    assert isinstance(found, Claim)
     assert found.parent is not None
     assert [found.parent.end("f" * 32, partition) for partition in range(3)] == [3, 0, 0]
 

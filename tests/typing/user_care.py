@@ -107,6 +107,24 @@ def beyond(store: falaj.Store, stop: Event) -> None:
     assert_type(falaj.open("s3://bucket/shop", read_only=True), falaj.Store)
 
 
+def together(store: falaj.Store) -> None:
+    """Read what several machines wrote."""
+    listed = falaj.list_origins("s3://bucket/shop", endpoint="http://localhost:9000")
+    assert_type(listed, list[falaj.OriginInfo])
+    assert_type([each.origin for each in listed if each.head], list[str])
+    with falaj.open_origins(store, "s3://bucket/shop", "/mnt/place", cache="cache") as everyone:
+        assert_type(everyone, falaj.Origins)
+        assert_type(everyone["0f"], falaj.Store)
+        assert_type(everyone.errors, dict[str, Exception])
+        for origin, record in everyone.records("orders", codec="json"):
+            assert_type(origin, str)
+            assert_type(record.offset, int)
+        with everyone.follow("orders", start=-10, timeout="5m") as follower:
+            assert_type(follower, falaj.OriginsFollower[Any])
+            offsets = follower.offsets
+        everyone.follow("orders", start=offsets, visibility="durable")
+
+
 def numbers(store: falaj.Store) -> None:
     """Ask the store for its state in numbers."""
     info = store.info()

@@ -1,8 +1,9 @@
 """The part of a place that one origin of a store owns, and how it is read.
 
-Owns keys below `<store>/o/<origin>/`, the errors of what is missing or corrupt there, the list
-of stores and origins of a place, and which origin came from which. Invariant: bytes that `bytes_of` returns have the checksum that
-the piece says. Which numbers are valid is left to `protocol`.
+Owns keys below `<store>/o/<origin>/`, and the errors of what is missing or corrupt there. It lists
+the stores and origins of a place, and says which origin came from which. Invariant: bytes that
+`bytes_of` returns have the checksum that the piece says. Which numbers are valid is left to
+`protocol`.
 """
 
 from __future__ import annotations
@@ -48,9 +49,7 @@ class Origin:
         parent: For a shipper, the origin that its store was restored from.
     """
 
-    def __init__(
-        self, place: Place, store: str, origin: str, parent: Parent | None = None
-    ) -> None:
+    def __init__(self, place: Place, store: str, origin: str, parent: Parent | None = None) -> None:
         self.place, self.store, self.origin, self.parent = place, store, origin, parent
         self.root = f"{store}/o/{origin}/"
         self._inline: dict[str, bytes] = {}

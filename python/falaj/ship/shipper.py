@@ -181,8 +181,8 @@ class Shipper:
         if self.options.new_origin:
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.store.path, "origin"))
-        id = self.store._origin()
-        origin = Origin(self.place, self.store.id, id, parent_in(self.store.path))
+        own = self.store._origin()
+        origin = Origin(self.place, self.store.id, own, parent_in(self.store.path))
         self._driver = Driver(origin, Shipping(), self.patience)
         self._driver.start()
         while self._driver.holds is None:
