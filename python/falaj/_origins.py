@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from falaj import _checks
 from falaj._paths import local_path, scheme_of
-from falaj._place_store import PlaceStore, cache_of, open_origin
+from falaj._place_store import PlaceStore, cache_at, open_origin
 from falaj._store import Store
 from falaj._store import open as open_store
 from falaj.errors import Error, HandleClosed, HistoryDeleted, InvalidArgument, UnknownOrigin, named
@@ -152,6 +152,8 @@ def open_origins(
         [b'first']
     """
     _checks.flag(follow, "follow")
+    _checks.flag(verify, "verify")
+    _checks.choice(io, "io", "mmap", "pread")
     if not places:
         raise InvalidArgument("open_origins takes at least one place or store")
     urls = [isinstance(each, str) and scheme_of(each) not in (None, "file") for each in places]
@@ -161,13 +163,13 @@ def open_origins(
         )
     wanted = None
     if origins is not None:
-        if isinstance(origins, str):
-            raise TypeError(f"origins is a list of origins, not the text {named(origins)}")
+        if not isinstance(origins, list | tuple | set | frozenset):
+            raise TypeError(f"origins is a list of origins, not {named(origins)}")
         wanted = [_checks.text(each, "an origin") for each in origins]
-    shared = cache_of(cache, cache_bytes)
+    where = cache_at(cache, cache_bytes)
 
     def opens(place: Place, store: str, origin: str) -> PlaceStore:
-        return open_origin(place, store, origin, shared, follow=follow, verify=verify, io=io)
+        return open_origin(place, store, origin, where, follow=follow, verify=verify, io=io)
 
     opened: list[Store] = []
     try:

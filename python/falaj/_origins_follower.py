@@ -26,6 +26,7 @@ from falaj.errors import (
     RetryableError,
     UnknownTopic,
     named,
+    shown,
 )
 from falaj.ship.heads import resumed
 
@@ -67,8 +68,8 @@ class _Starts:
         place = plain(start)
         if isinstance(place, int) and not isinstance(place, bool) and place >= 0:
             raise InvalidArgument(
-                f"an offset counts in one origin, and {place} names none: start takes a number "
-                "below 0, or a dict from origins to offsets by partition"
+                f"an offset counts in one origin, and {shown(place)} names none: start takes a "
+                "number below 0, or a dict from origins to offsets by partition"
             )
         self._start = place
 

@@ -19,7 +19,6 @@ from falaj.errors import InvalidArgument, named
 if TYPE_CHECKING:
     import os
 
-    from falaj.ship.cache import Cache
     from falaj.ship.place import Place
     from falaj.ship.reader import Reader
 
@@ -174,16 +173,18 @@ def open_place(
     from falaj.ship.restore import choose_origin
 
     _checks.flag(follow, "follow")
-    shared = cache_of(cache, cache_bytes)
+    _checks.flag(verify, "verify")
+    _checks.choice(io, "io", "mmap", "pread")
+    where = cache_at(cache, cache_bytes)
     wanted = None if origin is None else _checks.text(origin, "origin")
     there = open_it(place, **options)
     chosen = choose_origin(there, wanted)
     found = chosen.store, chosen.origin
-    return open_origin(there, *found, shared, follow=follow, verify=verify, io=io)
+    return open_origin(there, *found, where, follow=follow, verify=verify, io=io)
 
 
-def cache_of(cache: str | os.PathLike[str] | None, cache_bytes: int | None) -> Cache:
-    """Return the cache of this machine that the arguments of `open_place` name."""
+def cache_at(cache: str | os.PathLike[str] | None, cache_bytes: int | None) -> tuple[Path, int]:
+    """Return the directory and the bound of the cache that the arguments of `open_place` name."""
     from falaj.ship import cache as caching
 
     most = caching.CACHE_BYTES
@@ -192,26 +193,25 @@ def cache_of(cache: str | os.PathLike[str] | None, cache_bytes: int | None) -> C
         if most < 1:
             raise InvalidArgument(f"cache_bytes is at least 1, not {named(most)}")
     path = caching.default_cache() if cache is None else Path(local_path(cache, "cache"))
-    return caching.Cache(path, most)
+    return path, most
 
 
 def open_origin(
     place: Place,
     store: str,
     origin: str,
-    cache: Cache,
+    cache: tuple[Path, int],
     *,
     follow: bool,
     verify: bool,
     io: Literal["mmap", "pread"],
 ) -> PlaceStore:
     """Open one origin of a place; for the rest see `open_place`."""
+    from falaj.ship.cache import Cache
     from falaj.ship.origin import Origin
     from falaj.ship.reader import Reader
 
-    _checks.flag(verify, "verify")
-    _checks.choice(io, "io", "mmap", "pread")
-    reader = Reader(Origin(place, store, origin), cache, follow=follow)
+    reader = Reader(Origin(place, store, origin), Cache(*cache), follow=follow)
     try:
         opened = PlaceStore(
             reader.directory.store,

@@ -245,6 +245,8 @@ KINDS: dict[str, Kind] = {
     "series": TEXT,
     "size": COUNT,
     "sequence": NOTHING | Kind("number|go together", _fine(NUMBERS, "a number"), "sequence"),
+    "Origins.follow.start": START | Kind("", _fine("a dict", "no origin was read yet")),
+    "Origins.records.start": START | Kind("", _fine("a dict", "no origin was read yet")),
     "start": NOTHING | START,
     "stop": NOTHING | Kind("Event"),
     "sync": NOTHING | CHOICE,
@@ -366,8 +368,9 @@ class World:
 
     @cached_property
     def origins(self) -> falaj.Origins:
-        """The same store as the only origin."""
-        return falaj.open_origins(self.place_store)
+        """The store as the only origin."""
+        self.store._origin()
+        return falaj.open_origins(self.store)
 
     @cached_property
     def jobs(self) -> falaj.Jobs[Any]:
@@ -444,8 +447,8 @@ GIVEN: dict[str, Callable[[World], Any]] = {
     "PlaceStore.refresh.number": lambda _: 1,
     "Origins.follow.topic": lambda _: "orders",
     "Origins.records.topic": lambda _: "orders",
-    "Origins.follow.start": lambda _: "latest",
-    "Origins.records.start": lambda _: "latest",
+    "Origins.follow.start": lambda _: "earliest",
+    "Origins.records.start": lambda _: "earliest",
     "falaj.list_origins.place": lambda world: world.folder / "nothing",
     "falaj.open_origins.places": lambda world: world.folder / "nothing",
     "falaj.open_place.place": lambda world: world.folder / "nothing",

@@ -44,6 +44,7 @@ LEFT_OUT = {
     "Handler.handle": "logging calls it",
     "metrics.of": "takes a report of this package, not what a user types",
     "metrics.exposition": "takes a report of this package, not what a user types",
+    "Origins.__getitem__": "a mapping's",
     "Jobs.__getitem__": "a list's",
     "Jobs.pop": "a list's",
     "arrow.lanes": "for the connector of Spark",
