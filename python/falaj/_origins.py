@@ -1,8 +1,8 @@
 """`open_origins`, `list_origins` and `Origins`: the stores of several machines in one reader.
 
 Owns which origins are read, and the look for new ones. Invariant: an origin that is read stays
-open until `close`, and no two origins of a store are read together unless they were named. What is
-the head of a store is left to `ship.heads`, reading a place to `_place_store`, and following to
+open until `close`, and no two origins of a store are read together unless they were named. Which
+origin is the head of a store is left to `ship.heads`, reading a place to `_place_store`, and following to
 `_origins_follower`.
 """
 
@@ -116,8 +116,8 @@ def open_origins(
     """Open what several machines wrote, for reading together.
 
     Each machine ships its own store, which is an *origin* of a place. A place may hold several
-    origins, and several places may have the same one: then the first that is named is read. Of a
-    store that was restored, only the copy that goes on is read.
+    origins, and several places may have the same one: then the first that is named is read. If
+    a store was restored, only the copy that goes on is read.
 
     Args:
         places: Places, as for `open_place`. Also the directory of a store, or a `Store` that is
@@ -135,8 +135,8 @@ def open_origins(
         The stores by origin: a context manager that closes those that it opened.
 
     Raises:
-        UnknownOrigin: There is no store; a name in `origins` fits none or several; a store goes on
-            as two origins and `origins` does not say which; or an own store was never shipped.
+        UnknownOrigin: There is no store, or an own store was never shipped. A name in `origins`
+            fits none or several. A store goes on as two origins, and none is named.
         HistoryDeleted: No origin has anything yet.
         PlaceError: One of the places refuses, or gives no answer. Once open, such a place holds up
             no other.
@@ -239,9 +239,9 @@ class Origins(Mapping[str, Store]):
 
     @property
     def errors(self) -> dict[str, Exception]:
-        """What the last look for origins could not do, by the URL of a place or by origin or store.
+        """Errors of the last look for origins, by the URL of a place, by origin or by store.
 
-        What prevents an origin that is read from going on is in `origins[origin].place.error`.
+        `origins[origin].place.error` says what prevents an origin that is read from going on.
 
         Example:
             >>> _ = store.topic("orders").append(b"first")
@@ -264,8 +264,8 @@ class Origins(Mapping[str, Store]):
         the origins have more.
 
         Raises:
-            PlaceError: A place refuses, or gives no answer. What the others have counts.
-            UnknownOrigin: A store goes on as two origins. What was read of it is read further.
+            PlaceError: A place refuses, or gives no answer. The others were looked at.
+            UnknownOrigin: A store goes on as two origins. It is read further as before.
             CorruptData: A new origin is corrupt.
 
         Example:
@@ -455,7 +455,7 @@ class Origins(Mapping[str, Store]):
     ) -> OriginsFollower[Any]:
         """Read a topic of all origins from a place on, and go on as any of them gets more.
 
-        What is there comes merged by timestamp, as far as each origin has come. Origins that join
+        Records that are there come merged by timestamp. Origins that join
         later are found within 30 seconds, and read from their first record. So is a topic that an
         origin gets later.
 

@@ -210,7 +210,7 @@ class OriginsFollower(Generic[T]):
     def offsets(self) -> dict[str, dict[int, int]]:
         """The next offset of each partition, by origin: what `start` takes to go on from here.
 
-        It moves as records are returned. It keeps origins of which nothing was read yet.
+        It moves as records are returned, and keeps what `start` said of other origins.
         """
         found = {origin: dict(offsets) for origin, offsets in self._starts.left.items()}
         found.update((each.origin, dict(each.offsets)) for each in self._sources.values())
@@ -218,7 +218,7 @@ class OriginsFollower(Generic[T]):
 
     @property
     def errors(self) -> dict[str, Exception]:
-        """What keeps origins from being read now, by origin."""
+        """The errors of origins that cannot be read now, by origin."""
         return dict(self._errors)
 
     @property

@@ -70,7 +70,7 @@ while True:
         break
     except (falaj.errors.RetryableError, falaj.errors.UnknownTopic, falaj.errors.UnknownOrigin,
             falaj.errors.HistoryDeleted):
-        time.sleep(0.05)
+        time.sleep(0.05)  # sleep: a server is down
 found = []
 while True:
     pair = follower.poll()
@@ -83,7 +83,7 @@ while True:
         new.rename(Path(kept, f"{number:08}.json"))
         number, found = number + 1, []
     if pair is None:
-        time.sleep(0.01)
+        time.sleep(0.01)  # sleep: as the follower would wait
 """
 
 

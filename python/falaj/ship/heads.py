@@ -69,8 +69,8 @@ def matching(known: Mapping[str, Known], wanted: Sequence[str]) -> list[Known]:
 def two_heads(rivals: Sequence[Known]) -> UnknownOrigin:
     """Make the error of a store that goes on as two origins."""
     return UnknownOrigin(
-        f"store {rivals[0].store} goes on as {len(rivals)} origins, neither of which came from "
-        f"the other: name those to read with origins=, from {_listed(rivals)}"
+        f"store {rivals[0].store} goes on as {len(rivals)} origins, and none came from "
+        f"another: name those to read with origins=, from {_listed(rivals)}"
     )
 
 
@@ -88,7 +88,7 @@ def resumed(
     """Return where a job goes on in a partition of an origin; None at the first record.
 
     A job that read the parent goes on at the same offset. If it was ahead of the state that was
-    restored, it goes on at the end of that state: what follows there is the new origin's own.
+    restored, it goes on at the end of that state. The new origin's own records follow there.
 
     Args:
         known: The origins by id.
