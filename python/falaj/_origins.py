@@ -2,8 +2,8 @@
 
 Owns which origins are read, and the look for new ones. Invariant: an origin that is read stays
 open until `close`, and no two origins of a store are read together unless they were named. Which
-origin is the head of a store is left to `ship.heads`, reading a place to `_place_store`, and following to
-`_origins_follower`.
+origin is the head of a store is left to `ship.heads`, reading a place to `_place_store`, and
+following to `_origins_follower`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ def test_the_guide_lists_the_options_that_there_are() -> None:
 
 
 def test_the_guide_lists_the_columns_that_there_are() -> None:
-    columns = schema(ReadOptions.parse({"store": "s", "subscribe": "t", "includeHeaders": "true"}))
+    asked = {"includeHeaders": "true", "includeOrigin": "true"}
+    columns = schema(ReadOptions.parse({"store": "s", "subscribe": "t", **asked}))
     assert table_keys(GUIDE, "Columns") == columns.names
     for name in columns.names[:-1]:
         kind = columns[name].dataType.simpleString().replace("bigint", "long")

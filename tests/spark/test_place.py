@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import replace
+from functools import reduce
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -249,3 +250,71 @@ def test_what_would_write_to_the_store_is_refused_over_a_place(tmp_path: Path) -
         ExportConfig(**given, values="json", schema="id BIGINT", on_bad="bad-orders")
     with pytest.raises(InvalidArgument, match="store is a path"):
         CompactConfig(store=given["store"], topic="orders")
+
+
+def test_rows_of_several_machines_are_a_union_with_their_origins(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    names = ("north", "south", "west")
+    machines = [falaj.open(tmp_path / name) for name in names]
+    topics = [machine.topic("orders", codec="str") for machine in machines]
+
+    def wrote(number: int) -> None:
+        for name, topic, machine in list(zip(names, topics, machines, strict=True))[:number]:
+            topic.extend([f"{name} {n}" for n in range(len(topic), len(topic) + 40)])
+            machine.ship(url, once=True)
+
+    def union(read: Any, known: list[str]) -> Any:
+        options = {"subscribe": "orders", "includeOrigin": "true", "startingOffsets": "earliest"}
+        frames = [
+            read.format("falaj").options(store=url, origin=each, **options).load() for each in known
+        ]
+        whole = reduce(lambda one, other: one.union(other), frames)
+        return whole.selectExpr("origin", "CAST(value AS STRING) AS value")
+
+    def expected(number: int, each: int) -> Counter[tuple[str, str]]:
+        return Counter(
+            (machine._origin(), f"{name} {n}")
+            for name, machine in list(zip(names, machines, strict=True))[:number]
+            for n in range(each)
+        )
+
+    wrote(2)
+    known = sorted(each.origin for each in falaj.list_origins(url) if each.head)
+    assert Counter(map(tuple, union(spark.read, known).collect())) == expected(2, 40)
+    seen: Counter[tuple[str, str]] = Counter()
+
+    def run(checkpoint: str, known: list[str]) -> None:
+        query = (
+            union(spark.readStream, known)
+            .writeStream.option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .foreachBatch(lambda batch, _: seen.update(map(tuple, batch.collect())))
+            .start()
+        )
+        query.awaitTermination()
+
+    run("checkpoint", known)
+    assert seen == expected(2, 40)
+    wrote(3)
+    run("checkpoint", known)
+    assert seen == expected(2, 80)
+    joined = machines[2]._origin()
+    with pytest.raises(Exception, match=r"\[2\] sources in the checkpoint"):
+        run("checkpoint", [*known, joined])
+    run("joined", [joined])
+    assert seen == expected(2, 80) + expected(3, 40) - expected(2, 40)
+    for machine in machines:
+        machine.close()
+
+
+def test_the_origin_of_a_directory_is_its_own_or_null(
+    store: falaj.Store, url: str, reader: Callable[..., FalajReader]
+) -> None:
+    def origins(at: Any) -> set[str | None]:
+        made = reader(at, "orders", includeOrigin="true", includeHeaders="true")
+        return set(rows(made, made.partitions())["origin"].to_pylist())
+
+    assert origins(store.path) == {None}
+    store.ship(url, once=True)
+    assert origins(store.path) == origins(url) == {store._origin()}

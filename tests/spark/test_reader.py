@@ -84,11 +84,11 @@ def test_an_empty_topic_has_no_ranges_and_the_task_that_spark_makes_then_is_empt
     assert list(empty.read(InputPartition(None))) == []
 
 
-@pytest.mark.parametrize("headers", [False, True])
+@pytest.mark.parametrize("asked", [(), ("includeHeaders",), ("includeHeaders", "includeOrigin")])
 def test_batches_have_the_schema_that_spark_declares_to_the_letter(
-    headers: bool, orders: Path, reader: Reader
+    asked: tuple[str, ...], orders: Path, reader: Reader
 ) -> None:
-    options = {"includeHeaders": "true"} if headers else {}
+    options = dict.fromkeys(asked, "true")
     declared = to_arrow_schema(all_columns(**options), **ZONE)
     assert read(reader(orders, "orders,plain", **options)).schema.equals(declared)
 
@@ -163,6 +163,7 @@ def test_reader_and_ranges_travel_to_workers(orders: Path, reader: Reader) -> No
             StructType().add(all_columns(includeHeaders="true")["headers"]),
             "needs .option('includeHead",
         ),
+        (StructType().add("origin", "string"), "needs .option('includeOrigin', 'true')"),
     ],
 )
 def test_a_schema_that_no_topic_has_is_refused(
@@ -173,9 +174,10 @@ def test_a_schema_that_no_topic_has_is_refused(
     assert sentence in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["key", "value", "headers"])
+@pytest.mark.parametrize("name", ["key", "value", "origin", "headers"])
 def test_not_null_is_refused_where_nulls_may_be(name: str, orders: Path) -> None:
-    source = FalajSource({"store": str(orders), "subscribe": "plain", "includeHeaders": "true"})
+    asked = {"includeHeaders": "true", "includeOrigin": "true"}
+    source = FalajSource({"store": str(orders), "subscribe": "plain", **asked})
     whole = source.schema()
     whole[name].nullable = False
     with pytest.raises(InvalidArgument, match=f"column {name} may be null: leave NOT NULL away"):

@@ -8,6 +8,7 @@ that the plan was made from.
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from falaj import PlaceStore, Store
 
-__all__ = ["close", "number_of", "opened", "renew"]
+__all__ = ["close", "number_of", "opened", "origin_of", "renew"]
 
 PAUSE_S = 0.2
 """How long a stream waits before it asks a place again whether there is more."""
@@ -66,6 +67,13 @@ def renew(store: Store) -> None:
 def number_of(store: Store) -> int:
     """Return the number of the place that readers of the store see; 0 for a directory."""
     return store.place.number if isinstance(store, falaj.PlaceStore) else 0
+
+
+def origin_of(store: Store) -> str | None:
+    """Return the id of the origin that a store is; None for a directory that was never shipped."""
+    if isinstance(store, falaj.PlaceStore):
+        return store.place.origin
+    return store._origin() if os.path.lexists(os.path.join(store.path, "origin")) else None
 
 
 def close() -> None:

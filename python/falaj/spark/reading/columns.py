@@ -24,12 +24,13 @@ from pyspark.sql.types import (
 
 from falaj import arrow
 from falaj.errors import CorruptData, Error, InvalidArgument, LogTruncated, OffsetOutOfRange
+from falaj.spark import stores
 from falaj.spark.reading import values
 from falaj.spark.reading.decoding import Decoder
 from falaj.spark.reading.loss import out_of_range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow
 
@@ -52,12 +53,18 @@ _TYPES: dict[str, DataType] = {
     "offset": LongType(),
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
+    "origin": StringType(),
     "headers": ArrayType(
         StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     ),
 }
 # Spark trusts NOT NULL, and answers questions about nulls without looking at them.
-_NULLABLE = ("key", "value", "headers")
+_NULLABLE = ("key", "value", "origin", "headers")
+# Columns that are there if an option says so, and that option.
+_ASKED: dict[str, tuple[str, Callable[[ReadOptions], bool]]] = {
+    "origin": ("includeOrigin", lambda options: options.names_origin),
+    "headers": ("includeHeaders", lambda options: options.headers),
+}
 
 
 def schema(options: ReadOptions) -> StructType:
@@ -75,7 +82,7 @@ def schema(options: ReadOptions) -> StructType:
         [
             StructField(name, StringType() if (name, options.values) == ("value", "string") else t)
             for name, t in _TYPES.items()
-            if options.headers or name != "headers"
+            if name not in _ASKED or _ASKED[name][1](options)
         ]
     )
 
@@ -99,8 +106,8 @@ def check(wanted: StructType, options: ReadOptions) -> None:
                 f"a topic has no column {name!r}: it has {', '.join(_TYPES)}"
                 f"{_in_the_value(name, options)}"
             )
-        if name == "headers" and not options.headers:
-            raise InvalidArgument("the column headers needs .option('includeHeaders', 'true')")
+        if name in _ASKED and not _ASKED[name][1](options):
+            raise InvalidArgument(f"the column {name} needs .option('{_ASKED[name][0]}', 'true')")
         if name in _NULLABLE and not wanted[name].nullable:
             raise InvalidArgument(
                 f"the column {name} may be null: leave NOT NULL away from it in the schema"
@@ -176,13 +183,19 @@ def batches(
     decoder = None
     if options.values != "binary" and "value" in wanted.names:
         decoder = Decoder(topic, wanted["value"].dataType, options, loss)
-    names = list(wanted.names)
+    names = [name for name in wanted.names if name != "origin"]
+    count = len(names)
     if "offset" not in names:
         names.append("offset")  # to know how far it is, and to name what cannot be read
+    at = wanted.names.index("origin") if "origin" in wanted.names else None
+    origin = None if at is None else pyarrow.scalar(stores.origin_of(topic.store), pyarrow.string())
     try:
         for batch in _read(topic, start, end, names, options, loss, pruning):
             columns = batch.columns if decoder is None else decoder.columns(batch)
-            yield pyarrow.RecordBatch.from_arrays(columns[: len(declared)], schema=declared)
+            rows, columns = len(columns[-1]), columns[:count]
+            if at is not None:
+                columns.insert(at, pyarrow.repeat(origin, rows))
+            yield pyarrow.RecordBatch.from_arrays(columns, schema=declared)
     finally:
         if decoder is not None:
             decoder.tell()
@@ -301,5 +314,6 @@ def _arrow_type(field: StructField) -> pyarrow.DataType:
         "offset": pyarrow.int64(),
         "timestamp": pyarrow.timestamp("us", tz="UTC"),
         "timestampType": pyarrow.int32(),
+        "origin": pyarrow.string(),
         "headers": pyarrow.list_(pyarrow.field("element", header)),
     }[field.name]

@@ -50,6 +50,7 @@ NAMES = (
     "maxOffsetsPerTrigger",
     "minPartitions",
     "includeHeaders",
+    "includeOrigin",
     "failOnDataLoss",
     "values",
     "visibility",
@@ -98,6 +99,7 @@ class ReadOptions:
         rate: Most offsets that a micro-batch may cover, or None.
         partitions_min: Fewest input partitions to split into, or None.
         headers: Whether there is a column `headers`.
+        names_origin: Whether there is a column `origin`.
         fails_on_loss: Whether lost records fail the query.
         values: The form in which to read the column `value`.
         visibility: Whether to read visible records, or only durable ones.
@@ -119,6 +121,7 @@ class ReadOptions:
     rate: int | None
     partitions_min: int | None
     headers: bool
+    names_origin: bool
     fails_on_loss: bool
     values: Values
     visibility: Visibility
@@ -169,6 +172,7 @@ class ReadOptions:
             rate=positive(options, "maxOffsetsPerTrigger"),
             partitions_min=positive(options, "minPartitions"),
             headers=boolean(options, "includeHeaders", default=False),
+            names_origin=boolean(options, "includeOrigin", default=False),
             fails_on_loss=boolean(options, "failOnDataLoss", default=True),
             values=cast("Values", one_of(options, "values", ("binary", "string", "json"))),
             visibility=cast(
