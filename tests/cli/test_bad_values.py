@@ -58,6 +58,7 @@ FINE: dict[str, set[str]] = {
     "NAME=VALUE": TEXTS,  # a name alone is a header without a value
     "OFFSET": {"a number", "negative"},
     "ORDER": set(),
+    "ORIGIN": set(),  # a directory of a store has none to choose from
     "P": {"a number"},
     "PATH": TEXTS,
     "PATTERN": NAMES,

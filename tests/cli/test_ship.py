@@ -119,3 +119,67 @@ def test_a_wait_for_the_place_that_takes_too_long_says_that_the_record_is_here(
         )
     assert late.code == 3
     assert falaj.ok("cat", "-s", "s", "orders") == "one\ntwo\n"
+
+
+def test_an_origin_of_a_place_is_chosen_or_all_of_them_are_read(falaj: Shell) -> None:
+    falaj.environment["FALAJ_CACHE"] = str(falaj.folder / "cache")
+    origins = {}
+    for name in ("north", "south"):
+        falaj.ok("append", "-s", name, "orders", given=f"{name} 1\n{name} 2\n".encode())
+        falaj.ok("ship", "-s", name, "place", "--once")
+        with library.open(falaj.folder / name) as store:
+            origins[name] = store._origin()
+    north, south = origins["north"], origins["south"]
+    assert "several origins" in fails(falaj, 2, "cat", "-s", "place", "orders")
+    for name, origin in origins.items():
+        of = ("-s", "place", "--origin", origin[:12])
+        assert falaj.ok("cat", *of, "orders") == f"{name} 1\n{name} 2\n"
+        assert falaj.ok("tail", *of, "orders", "-n", "1") == f"{name} 2\n"
+        assert falaj.ok("topic", "list", *of).startswith("orders\t")
+    every = ("-s", "place", "--origin", "all", "orders")
+    lines = [(north, "north 1"), (north, "north 2"), (south, "south 1"), (south, "south 2")]
+    columns = [f"{origin[:8]}\t{value}" for origin, value in lines]
+    assert falaj.ok("cat", *every).splitlines() == columns
+    assert falaj.ok("cat", *every, "-n", "3", "--grep", "2|south").splitlines() == columns[1:]
+    assert falaj.ok("tail", *every, "-n", "1").splitlines() == columns[3:]
+    assert falaj.ok("tail", *every, "--from", "1").splitlines() == [columns[1], columns[3]]
+    found = [json.loads(line) for line in falaj.ok("cat", *every, "--json").splitlines()]
+    assert [(each["origin"], each["value"]) for each in found] == lines
+    assert falaj.ok("cat", *every, "--raw") == "north 1north 2south 1south 2"
+
+
+def test_a_tail_of_all_origins_goes_on_as_any_of_them_gets_more(falaj: Shell) -> None:
+    falaj.environment["FALAJ_CACHE"] = str(falaj.folder / "cache")
+    stores = [library.open(falaj.folder / name) for name in ("north", "south")]
+    for store in stores:
+        for topic in ("orders", "returns"):
+            store.topic(topic).append(b"old")
+        store.ship(falaj.folder / "place", once=True)
+    for topics in (["orders"], ["orders", "returns"]):
+        every = ["-s", "place", "--origin", "all", *topics]
+        with falaj.start("tail", "-f", "-n", "1", "--idle", "20", *every) as tail:
+            assert tail.stdout is not None
+            assert tail.stdout.readline()  # it runs
+            for n, store in enumerate(stores):
+                store.topic(topics[-1]).append(b"new %d" % n)
+                store.ship(falaj.folder / "place", once=True)
+                line = tail.stdout.readline().decode().split("\t")
+                assert (line[0], line[-1]) == (store._origin()[:8], f"new {n}\n")
+            tail.kill()
+    for store in stores:
+        store.close()
+
+
+def test_all_origins_are_refused_where_one_store_is_meant(falaj: Shell) -> None:
+    falaj.environment["FALAJ_CACHE"] = str(falaj.folder / "cache")
+    falaj.ok("append", "-s", "s", "orders", given=b"one\n")
+    falaj.ok("ship", "-s", "s", "place", "--once")
+    every = ("-s", "place", "--origin", "all")
+    assert "name one origin here" in fails(falaj, 2, "topic", "list", *every)
+    assert "--group reads one store" in fails(falaj, 2, "tail", *every, "orders", "--group", "g")
+    assert "no topic 'oders' in any origin" in fails(falaj, 2, "cat", *every, "oders")
+    for words in (("cat", "orders"), ("cat", "orders", "--origin", "all"), ("info",)):
+        named = words if "--origin" in words else (*words, "--origin", "4f")
+        assert "chooses in a place, and s is none" in fails(falaj, 2, *named, "-s", "s")
+    url = ("cat", "orders", "--origin", "4f", "-s", "http://127.0.0.1:1")
+    assert "chooses in a place" in fails(falaj, 2, *url)

@@ -110,6 +110,7 @@ def _dispatch(words: list[str]) -> None:
         if "access" in given:
             access = given["access"] = Access(**given["access"])
             if access.url is not None:
+                access.expect_no_origin()
                 from falaj.cli.remote import run  # only for URLs
 
                 run(title, access, {name: given[name] for name in given if name != "access"})

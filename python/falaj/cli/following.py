@@ -2,16 +2,16 @@
 
 One topic is followed by the process's own thread. Each of several topics has a thread of its own,
 since a follower waits for one topic. These threads pass records through a queue to the thread that
-prints. `remote` follows topics behind a server in the same way.
+prints. `remote` follows topics behind a server in the same way, and `origins` those of a place.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from queue import Queue
 
     from falaj._any_topic import AnyTopic
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from falaj._records import Record
     from falaj.cli.ranges import Part
     from falaj.cli.reading import Match, Show
+
+T = TypeVar("T")
 
 __all__ = ["follow", "follow_several"]
 
@@ -61,16 +63,16 @@ def _one(follower: Follower[Any], show: Show, matches: Match | None) -> None:
 
 
 def follow_several(
-    followers: Sequence[Iterable[Record[Any]]],
+    followers: Sequence[Iterable[T]],
     idle: float | None,
-    show: Show,
-    matches: Match | None,
+    show: Callable[[T], bytes],
+    matches: Callable[[T], bool] | None,
 ) -> None:
     """Print the records of several followers as they come, until none came for `idle` seconds."""
     from queue import Empty, Queue
     from threading import Thread
 
-    came: Queue[Record[Any] | BaseException] = Queue(_HELD)
+    came: Queue[T | BaseException] = Queue(_HELD)
     for follower in followers:
         Thread(target=_pass_on, args=(follower, came), daemon=True).start()
     out = sys.stdout.buffer
@@ -87,7 +89,7 @@ def follow_several(
             out.flush()
 
 
-def _pass_on(follower: Iterable[Record[Any]], came: Queue[Record[Any] | BaseException]) -> None:
+def _pass_on(follower: Iterable[T], came: Queue[T | BaseException]) -> None:
     try:
         for record in follower:
             came.put(record)

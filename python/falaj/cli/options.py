@@ -25,6 +25,7 @@ __all__ = [
     "FROM",
     "PARTITION",
     "READING",
+    "READS",
     "SINCE",
     "SOME_TOPICS",
     "STORE",
@@ -138,6 +139,16 @@ ACCESS = (
         "access.allow_network_fs",
         "Allow a network file system. Unsafe unless only this machine mounts it.",
         default=False,
+    ),
+)
+#: Commands that only read, and so read a place too.
+READS = (
+    *ACCESS,
+    Option(
+        "--origin",
+        "access.origin",
+        "Which origin of a place, by its first digits; cat and tail take all.",
+        "ORIGIN",
     ),
 )
 TOPIC = _mark("topic")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from falaj._any_topic import AnyTopic
     from falaj._arguments import Sync, Visibility
+    from falaj._origins import Origins
     from falaj._topic import EitherTopic
 
 __all__ = [
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 VARIABLE = "FALAJ_STORE"
+ALL = "all"
+"""The word that stands for all origins of a place."""
 
 
 class Access(NamedTuple):
@@ -46,6 +49,37 @@ class Access(NamedTuple):
     given: str | None = None
     allow_network_fs: bool = False
     lock_timeout: float = 10.0
+    origin: str | None = None
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether all origins of a place are wanted."""
+        return self.origin == ALL
+
+    @contextmanager
+    def origins(self) -> Iterator[Origins]:
+        """Open all origins of a place; close them after the command."""
+        path = self.expect()
+        if not (is_place(path) or _holds_a_place(path)):
+            raise self._is_no_place(path)
+        from falaj._origins import open_origins  # few commands need it
+
+        with open_origins(path) as everyone:
+            yield everyone
+
+    def _is_no_place(self, where: str) -> Stop:
+        return Stop(
+            f"--origin {self.origin!r} chooses in a place, and {where} is none: leave it out"
+        )
+
+    def expect_no_origin(self) -> None:
+        """Check that no origin is named, where the store is none of a place.
+
+        Raises:
+            Stop: One is named.
+        """
+        if self.origin is not None:
+            raise self._is_no_place(self.path)
 
     @property
     def url(self) -> str | None:
@@ -104,7 +138,10 @@ class Access(NamedTuple):
                 )
             from falaj._place_store import open_place  # few commands need it
 
-            return open_place(path)
+            if self.wants_all:
+                raise Stop("--origin all is for `falaj cat` and `falaj tail`: name one origin here")
+            return open_place(path, origin=self.origin)
+        self.expect_no_origin()
         return open_store(
             path,
             read_only=not writes,

@@ -46,6 +46,15 @@ def cat(
         found.append(error)
         say(str(error))
 
+    if access.wants_all:
+        from falaj.cli.origins import EveryOrigin  # few need it
+
+        with access.origins() as everyone:
+            every = EveryOrigin(everyone, topics, wanted, shown, matches, durable=durable)
+            every.cat(most, on_corrupt if skip_corrupt else None)
+        if found:
+            raise Stop.silent(Exit.CORRUPTION)
+        return
     with access.topics(topics, durable) as opened:
         parts = wanted.of(*opened)
         whole = matches is None and limit is None and not skip_corrupt and len(parts) == 1
@@ -63,7 +72,7 @@ COMMAND = Command(
     "Print the records that are there now.",
     (options.TOPICS,),
     (
-        *options.ACCESS,
+        *options.READS,
         options.FROM,
         Option(
             "--to",

@@ -185,13 +185,13 @@ GROUP = Group(
             list_,
             "List consumer groups: their topics, lag and members.",
             (),
-            (*options.ACCESS, options.AS_JSON),
+            (*options.READS, options.AS_JSON),
         ),
         "describe": Command(
             describe,
             "Show each partition of a group: committed offset, lag, member.",
             (_NAME._replace(to="groups", many=True),),
-            (*options.ACCESS, options.AS_JSON),
+            (*options.READS, options.AS_JSON),
         ),
         "seek": Command(
             seek,

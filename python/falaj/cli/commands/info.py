@@ -204,5 +204,5 @@ COMMAND = Command(
     info,
     "Show offsets, sizes, locks, writing processes, groups, queues.",
     (),
-    (*options.ACCESS, options.AS_JSON._replace(help="Print all of it as one JSON object.")),
+    (*options.READS, options.AS_JSON._replace(help="Print all of it as one JSON object.")),
 )

@@ -101,7 +101,7 @@ GROUP = Group(
             list_,
             "List producers: last sequence, its offset, its time.",
             (options.TOPIC,),
-            (*options.ACCESS, options.AS_JSON),
+            (*options.READS, options.AS_JSON),
             "Names are kept as hashes, so a producer is shown as id: and 16 digits.",
         ),
         "forget": Command(

@@ -49,6 +49,9 @@ def tail(
     wanted = Range(start, None, since, None, partition)
     check(wanted, topics, follow_on, last, idle, group, pattern, commit, skip_corrupt)
     matches = matcher(grep)
+    if access.wants_all:
+        _of_all(access, topics, wanted, group, last, idle, follow_on, durable, shown, matches)
+        return
     places: dict[tuple[str, int], int] | None = None
     if group is not None:
         with access.store() as store:
@@ -72,6 +75,31 @@ def tail(
         write(matching(in_order(parts), matches), show)
         if follow_on:
             follow(opened, partition, parts, idle, show, matches)
+
+
+def _of_all(
+    access: Access,
+    topics: list[str],
+    wanted: Range,
+    group: str | None,
+    last: int | None,
+    idle: float | None,
+    follow_on: bool,
+    durable: bool,
+    shown: Look,
+    matches: Match | None,
+) -> None:
+    """Print records of all origins of a place."""
+    from falaj.cli.origins import EveryOrigin  # few need it
+
+    if group is not None:
+        raise Stop("--group reads one store: name one origin, or leave --group out")
+    with access.origins() as everyone:
+        every = EveryOrigin(everyone, topics, wanted, shown, matches, durable=durable)
+        ranged = (wanted.start, wanted.since) != (None, None)
+        every.tail(None if ranged else 10 if last is None else last)
+        if follow_on:
+            every.follow(idle)
 
 
 def check(
@@ -221,7 +249,7 @@ COMMAND = Command(
     "Print the last records, and with -f those that come.",
     (options.SOME_TOPICS,),
     (
-        *options.ACCESS,
+        *options.READS,
         Option("-f --follow", "follow_on", "Go on as records come.", default=False),
         Option(
             "-n --last", "last", "Start with the last N records (10).", "N", options.whole(far=True)

@@ -85,7 +85,7 @@ COMMAND = Command(
     list_,
     "List queues: jobs that are ready, delayed, in flight, done, dead.",
     (),
-    (*options.ACCESS, options.AS_JSON),
+    (*options.READS, options.AS_JSON),
     "Jobs that dead processes held count as ready. The column dead counts all jobs that "
     "were ever dead-lettered, trimmed those that retention deleted before they were done.",
 )

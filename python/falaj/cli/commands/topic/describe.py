@@ -133,5 +133,5 @@ COMMAND = Command(
     describe,
     "Show settings, offsets, sizes and readers of topics.",
     (options.TOPICS,),
-    (*options.ACCESS, options.AS_JSON),
+    (*options.READS, options.AS_JSON),
 )

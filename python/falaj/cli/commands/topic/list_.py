@@ -69,5 +69,5 @@ COMMAND = Command(
     list_,
     "List topics: codec, partitions, records, last record, state.",
     (),
-    (*options.ACCESS, options.AS_JSON),
+    (*options.READS, options.AS_JSON),
 )
