@@ -183,3 +183,13 @@ def test_all_origins_are_refused_where_one_store_is_meant(falaj: Shell) -> None:
         assert "chooses in a place, and s is none" in fails(falaj, 2, *named, "-s", "s")
     url = ("cat", "orders", "--origin", "4f", "-s", "http://127.0.0.1:1")
     assert "chooses in a place" in fails(falaj, 2, *url)
+
+
+def test_a_url_in_front_of_topics_is_the_store(falaj: Shell) -> None:
+    falaj.ok("append", "-s", "s", "orders", given=b"one\n")
+    url = f"file://{falaj.folder}/s"
+    assert falaj.ok("cat", url, "orders") == falaj.ok("tail", "-n", "1", url, "orders") == "one\n"
+    assert falaj.ok("topic", "describe", url, "orders").startswith("topic\torders")
+    assert "--store is given twice" in fails(falaj, 2, "cat", "-s", "s", url, "orders")
+    assert "TOPIC is missing" in fails(falaj, 2, "cat", url)
+    assert "memory://x holds no store" in fails(falaj, 2, "cat", "memory://x", "orders")

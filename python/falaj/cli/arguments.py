@@ -3,7 +3,7 @@
 Help, completion and the tests of docs/cli.md read the same tables. The grammar is that of GNU:
 options may be anywhere, and `--` ends them. Forms are `--name VALUE`, `--name=VALUE`, `-n5`, `-n 5`
 and `-fn 5`. Names of options must be complete, so a new option never changes the meaning of an old
-command line.
+command line. In front of topics a URL is the store.
 
 Invariant: the grammar depends on the command alone, never on the environment.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from falaj._paths import scheme_of
 from falaj.cli.exits import Stop
 from falaj.cli.names import see
 from falaj.errors import InvalidArgument
@@ -194,6 +195,7 @@ class _Line:
         self._given.add(option.to)
 
     def _place(self, rest: list[str]) -> None:
+        self._take_store(rest)
         for argument in self.command.arguments:
             if argument.many:
                 taken, rest = rest, []
@@ -209,6 +211,13 @@ class _Line:
                 raise self._wrong(f"{argument.metavar} is missing")
         if rest:
             raise self._wrong(f"{rest[0]!r} is one word too many")
+
+    def _take_store(self, rest: list[str]) -> None:
+        """Take a URL in front of topics as the store: no topic has such a name."""
+        store = self._options.get("--store")
+        takes_topics = any(argument.metavar == "TOPIC" for argument in self.command.arguments)
+        if takes_topics and store and rest and scheme_of(rest[0]) is not None:
+            self._set(store, store.shown, self._read(store.read, store.shown, rest.pop(0)))
 
     def _read(self, read: Callable[[str], Any], name: str, value: str) -> Any:
         try:
