@@ -287,25 +287,40 @@ class OriginsFollower(Generic[T]):
         """Return the next record if there is one now, with its origin, else None."""
         if self.closed:
             return None
-        self._origins._look_if_due()
+        self._count += 1
         if self._read is not self._origins._read:
             self._sync(late=True)
-        elif self._absent and time.monotonic() >= self._look_at:
+        elif self._count % _RECORDS_A_TURN == 0:
+            self._look()
+        if (found := self._oldest()) is None:
+            self._look()
+        return found
+
+    def _look(self) -> None:
+        """Look for new origins, and for the topic in those that lack it, if that is due."""
+        self._origins._look_if_due()
+        if self._absent and time.monotonic() >= self._look_at:
             self._open(late=True)
+
+    def _oldest(self) -> tuple[str, Record[T]] | None:
+        """Return the oldest of the next records of all origins."""
         best: _Source | None = None
+        found: Record[T] | None = None
+        first = 0
         for source in self._sources.values():
-            if source.ready is None:
-                source.ready = self._next(source)
             record = source.ready
-            if record is not None and (
-                best is None or best.ready is None or record.timestamp_ns < best.ready.timestamp_ns
-            ):
-                best = source
-        if best is None or best.ready is None:
+            if record is None:
+                record = source.ready = self._next(source)
+                if record is None:
+                    continue
+            at = record.timestamp_ns
+            if best is None or at < first:
+                best, found, first = source, record, at
+        if best is None or found is None:
             return None
-        record, best.ready = best.ready, None
-        best.offsets[record.partition] = record.offset + 1
-        return best.origin, record
+        best.ready = None
+        best.offsets[found.partition] = found.offset + 1
+        return best.origin, found
 
     @property
     def _over(self) -> bool:
@@ -327,6 +342,8 @@ class OriginsFollower(Generic[T]):
 
     def __next__(self) -> tuple[str, Record[T]]:
         """Return the next pair; wait for it."""
+        if (ready := self.poll()) is not None:
+            return ready
         wait = _Wait(self._timeout)
         while (found := self._turn(wait)) is None:
             if self._ended.wait(wait.pause()):
@@ -341,9 +358,10 @@ class OriginsFollower(Generic[T]):
         """Return the next pair; other tasks get a turn meanwhile."""
         import asyncio  # few need it
 
-        self._count += 1
         if self._count % _RECORDS_A_TURN == 0:
             await asyncio.sleep(0)
+        if (ready := self.poll()) is not None:
+            return ready
         wait = _Wait(self._timeout)
         while (found := self._turn(wait)) is None:
             if self._ended.is_set():
