@@ -21,7 +21,7 @@ NOT_RUN = {
     "README.md": 2,
     "docs/guide/client.md": 2,
     "docs/guide/rust.md": 2,
-    "docs/guide/spark.md": 5,
+    "docs/guide/spark.md": 6,
     "docs/quickstart/rust.md": 1,
 }
 
