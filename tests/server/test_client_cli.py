@@ -96,6 +96,24 @@ def test_commands_print_over_http_what_they_print_on_the_directory(
     assert shell.over_http(*words.split()) == shell.on_directory(*words.split()) != ""
 
 
+def test_only_what_is_durable_is_shown_over_http_and_the_rest_once_it_is(shell: Shell) -> None:
+    with falaj.open(shell.server.store) as store:
+        text = store.topic("text")
+        text.append("line 12", sync="durable")
+        text.extend(["later", "last"], sync="none")
+        for words in (["cat", "text"], ["tail", "text", "-n", "3"]):
+            assert shell.over_http(*words).splitlines()[-1] == "last"
+            assert shell.over_http(*words, "--durable").splitlines()[-1] == "line 12"
+        words = [str(PROGRAM), "tail", "text", "-n", "1", "-f", "--durable"]
+        environment = shell.environment(shell.url)
+        with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as tail:
+            assert tail.stdout is not None
+            assert tail.stdout.readline() == b"line 12\n"
+            text.append("end", sync="durable")
+            assert [tail.stdout.readline() for _ in range(3)] == [b"later\n", b"last\n", b"end\n"]
+            tail.terminate()
+
+
 def test_lines_become_records_over_http_and_topics_are_made_and_ended(shell: Shell) -> None:
     shell.over_http("append", "new", "--key", "eu", lines=b"one\ntwo\n")
     shell.over_http("append", "new", "--tombstone", "--key", "eu")
@@ -346,7 +364,8 @@ def test_a_job_whose_command_failed_over_http_comes_again_and_is_redriven(shell:
 def test_a_refusal_over_http_has_one_sentence_and_the_code_of_its_kind(shell: Shell) -> None:
     for words in (
         ["cat", "nowhere"],
-        ["cat", "text", "--durable"],
+        ["cat", "text", "--skip-corrupt"],
+        ["tail", "text", "--group", "readers", "--durable"],
         ["cat", "text", "--from", "99"],
     ):
         code, out, said = shell.run(shell.url, *words)

@@ -72,10 +72,10 @@ def _cat(
     look: dict[str, Any],
     skip_corrupt: bool,
 ) -> None:
-    refuse(durable=durable, skip_corrupt=skip_corrupt)
+    refuse(skip_corrupt=skip_corrupt)
     shown, matches = Look(**look).check(), matcher(grep)
     Range(start, stop, since, until, partition).check()
-    opened = topics_of(store, topics)
+    opened = topics_of(store, topics, durable=durable)
     begin = start if since is None else from_ns(since)
     end = stop if until is None else from_ns(until)
     by_offset = start is not None or stop is not None
@@ -137,11 +137,12 @@ def _tail(
     shown, matches = Look(**look).check(), matcher(grep)
     wanted = Range(start, None, since, None, partition)
     check(wanted, topics, follow_on, last, idle, group, pattern, commit, skip_corrupt)
-    refuse(durable=durable, skip_corrupt=skip_corrupt, no_commit=commit is False)
+    refuse(skip_corrupt=skip_corrupt, no_commit=commit is False)
     if group is not None:
+        refuse(durable=durable)
         _consume(store, group, topics, pattern, idle if follow_on else 0.0, shown, matches)
         return
-    opened = topics_of(store, topics)
+    opened = topics_of(store, topics, durable=durable)
     begin = start if since is None else from_ns(since)
     parts = _parts(opened, partition, begin, None, by_offset=start is not None)
     records = _merged(parts)

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["refuse", "topics_of"]
 
 
-def topics_of(store: Store, names: Sequence[str]) -> list[AnyTopic[Any]]:
-    """Open topics whose values are read as bytes, as all commands do."""
+def topics_of(store: Store, names: Sequence[str], *, durable: bool = False) -> list[AnyTopic[Any]]:
+    """Open topics whose values are read as bytes; with `durable` only what is on disk."""
     from falaj_client.codecs import RAW
 
-    return [store.any_topic(name, codec=RAW) for name in names]
+    far = "durable" if durable else None
+    return [store.any_topic(name, codec=RAW, visibility=far) for name in names]
 
 
 def refuse(**options: object) -> None:
