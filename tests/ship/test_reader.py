@@ -22,6 +22,7 @@ from falaj.errors import (
     PlaceUnreachable,
     TopicDeleted,
 )
+from falaj.ship import cache as caching
 from falaj.ship import reader as reading
 from falaj.ship.place import Listed, Place, error, open_place
 from ship.test_ship import fill, records_of
@@ -374,6 +375,30 @@ def test_the_cache_keeps_its_bound_and_readers_what_they_hold(tmp_path: Path) ->
             assert sum(file.stat().st_blocks * 512 for file in whole) <= 3 * bound
         for offset, raw in held:
             assert bytes(raw or b"") == b"%d" % offset * 1000
+
+
+def test_the_cache_is_within_its_bound_again_once_a_reader_begins_after_one_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with falaj.open(tmp_path / "store") as store:
+        topic = store.topic("orders", segment_bytes=SEGMENT)
+        for n in range(600):
+            topic.append(b"%d" % n * 1000)
+        store.ship(tmp_path / "place", once=True)
+    bound, cache = 4 * SEGMENT, tmp_path / "cache"
+
+    def held() -> int:
+        return sum(file.stat().st_blocks * 512 for file in (cache / "segments").iterdir())
+
+    given: Any = {"cache": cache, "cache_bytes": bound}
+    with monkeypatch.context() as patched:
+        # Each dies behind the name of a segment in the cache, and before it removes others.
+        patched.setattr(caching.Cache, "shrink", lambda cache: None)
+        with falaj.open_place(tmp_path / "place", **given) as reader:
+            assert len(list(reader.topic("orders"))) == 600
+    assert held() > 2 * bound
+    with falaj.open_place(tmp_path / "place", **given):
+        assert held() <= bound
 
 
 READER = """

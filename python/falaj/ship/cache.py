@@ -88,9 +88,10 @@ class Cache:
             os.close(lock)
 
     def new_view(self) -> ViewDirectory:
-        """Make a directory for a view; remove those of dead processes."""
+        """Make a directory for a view; remove what dead processes left."""
         with self._alone():
             self._sweep()
+            self.shrink()  # one may have died before it did
             path = self._views / os.urandom(8).hex()
             path.mkdir(mode=0o700)
             lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
