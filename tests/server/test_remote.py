@@ -22,6 +22,7 @@ from falaj.ship.place import open_place
 from falaj.ship.shipper import Options, Shipper
 from house import ROOT
 from server.doors import Reply, Server
+from server.lossy import Lossy
 from server.test_client import connect
 
 PATH = "/v1/topics/orders/records"
@@ -257,3 +258,67 @@ def test_lines_are_appended_over_a_url_once_the_place_has_them(tmp_path: Path) -
         assert late.returncode != 0
         assert "do not append it again" in late.stderr
         assert len(topic) == 5
+
+
+def test_a_repeat_without_a_shipper_names_the_records_that_the_first_try_appended(
+    tmp_path: Path,
+) -> None:
+    with falaj.open(tmp_path / "events") as store, Server(tmp_path / "events") as server:
+        topic = store.topic("orders", codec="str")
+        parts = store.partitioned_topic("parts", partitions=3, codec="str")
+        topic.append("first")
+        both = {"parts": [{"topic": "orders", "records": [{"value": "both"}]}]}
+        body = json.dumps(both).encode()
+
+        def tries(sequence: int) -> Iterator[Reply]:
+            named = {"Falaj_Producer": "client", "Falaj_Sequence": str(sequence)}
+            as_text = {**named, "Content_Type": "text/plain"}
+            for path in (PATH, "/v1/topics/parts/records"):
+                yield server.post(f"{path}?sync=remote&timeout=2s", b"paid", **as_text)
+            again = {**named, "Falaj_Producer": "together"}
+            yield server.post("/v1/append?sync=remote&timeout=2s", body, **again)
+
+        with store._shipping():  # it ships nothing, so each of them waits in vain
+            first = [*tries(0)]
+        assert {(reply.status, reply.problem) for reply in first} == {(500, "remote-timeout")}
+        for before, reply in zip(first, tries(0), strict=True):
+            assert (reply.status, reply.problem) == (500, "no-shipper")
+            for member in ("partitions", "parts", "offset"):
+                assert reply.json.get(member) == before.json.get(member)
+            assert "whether it left the machine is unknown" in reply.json["detail"]
+        for reply in tries(1):
+            assert (reply.status, reply.problem) == (409, "no-shipper")
+            assert "nothing was appended" in reply.json["detail"]
+        with shipped(store, tmp_path / "place"):
+            done = [*tries(0)]
+        assert {reply.status for reply in done} == {201}
+        assert [reply.json for reply in tries(0)] == [reply.json for reply in done]
+        assert (len(topic), sum(map(len, parts.offsets.values()))) == (3, 1)
+
+
+def test_a_client_that_lost_the_answer_hears_where_its_record_is_though_the_shipper_ended(
+    tmp_path: Path,
+) -> None:
+    store = falaj.open(tmp_path / "events")
+    with store, Server(tmp_path / "events") as server, Lossy(1, 0.0) as proxy:
+        proxy.behind, url = server.port, f"http://127.0.0.1:{proxy.port}"
+        topic = store.topic("orders", codec="str")
+        topic.append("first")
+        with (
+            falaj.connect(url, token=server.token, timeout=60) as client,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            orders = client.topic("orders")
+            proxy.only, proxy.always = b"POST", "reply"
+            with store._shipping() as shipping:
+                append = pool.submit(orders.append, "paid", sync="remote", timeout=30)
+                while len(topic) < 2:
+                    time.sleep(0.01)  # sleep: the server is another process
+                shipping.close()
+                while not proxy.lost["reply"]:
+                    time.sleep(0.01)  # sleep: the proxy tells nobody what it loses
+            proxy.always = ""
+            with pytest.raises(falaj_client.errors.NoShipper) as raised:
+                append.result()
+            assert raised.value.offset == 1
+        assert len(topic) == 2

@@ -1,12 +1,13 @@
 //! Appending records: encode outside the lock, append, and sync as the mode says.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::format::checksum::{crc32, crc32_of};
 use crate::format::record::{BodyWriter, NewRecord, RecordLead};
-use crate::log::{Appended, NewBlock, Precondition, Wait};
+use crate::log::{Appended, Log, NewBlock, Precondition, Wait};
 
 use super::read::topic_error;
 use super::{SyncMode, Topic};
@@ -216,7 +217,7 @@ impl Topic {
         if parts.is_empty() || parts.iter().any(|(_, body)| body.count() == 0) {
             return Err(nothing());
         }
-        self.expect_ready(sync)?;
+        let ready = self.ready(sync, preconditions)?;
         let interval = self.is_interval(sync);
         let mut blocks = Vec::with_capacity(parts.len());
         for (i, (partition, body)) in parts.iter().enumerate() {
@@ -235,7 +236,7 @@ impl Topic {
         let mut firsts = vec![0; blocks.len()];
         let appended = match preconditions {
             [] => self.log.append(&blocks, &mut firsts),
-            _ => self.log.append_if(preconditions, &blocks, false, &mut firsts),
+            _ => ready.append_if(&self.log, &blocks, &mut firsts),
         };
         let appended = appended.map_err(|error| topic_error(error, &self.settings))?;
         let ranges = firsts.iter().zip(&blocks);
@@ -315,6 +316,20 @@ impl Topic {
         Ok(())
     }
 
+    /// Check as [`Topic::expect_ready`]; a repeat of an append that happened before needs no shipper
+    /// to be answered.
+    pub(super) fn ready<'a>(
+        &self,
+        sync: Option<SyncMode>,
+        preconditions: &'a [Precondition<'a>],
+    ) -> Result<Ready<'a>> {
+        self.expect_codec()?;
+        match self.expect_ready(sync) {
+            Ok(()) => Ok(Ready { preconditions: Cow::Borrowed(preconditions), refused: None }),
+            Err(refused) => Ready::for_a_repeat(refused, preconditions, self.numbers().start),
+        }
+    }
+
     #[inline(never)]
     fn make_durable(&self, appended: Appended) -> Result<()> {
         let (offset, end) = (appended.first, appended.end);
@@ -366,5 +381,55 @@ pub(super) fn new_block(
         highest_event_ns,
         uses_append_time,
         interval,
+    }
+}
+
+/// What an append requires, where it may have no shipper to wait for.
+#[derive(Debug)]
+pub(super) struct Ready<'a> {
+    preconditions: Cow<'a, [Precondition<'a>]>,
+    /// Why nothing but a repeat is accepted.
+    refused: Option<Error>,
+}
+
+impl<'a> Ready<'a> {
+    /// Let nothing but a repeat through. `topic` is one that the log has.
+    ///
+    /// # Errors
+    /// `refused`, if the append has no producer and no idempotency key.
+    #[cold]
+    pub(super) fn for_a_repeat(
+        refused: Error,
+        preconditions: &'a [Precondition<'a>],
+        topic: u32,
+    ) -> Result<Self> {
+        let tells = |each: &Precondition<'_>| {
+            matches!(each, Precondition::Producer(_) | Precondition::Token(_))
+        };
+        if !preconditions.iter().any(tells) {
+            return Err(refused);
+        }
+        // No record gets this offset.
+        let never = Precondition::NextOffset { topic, offset: u64::MAX };
+        let other = |each: &&Precondition<'_>| !matches!(each, Precondition::NextOffset { .. });
+        let kept = preconditions.iter().filter(other).cloned();
+        Ok(Self { preconditions: kept.chain([never]).collect(), refused: Some(refused) })
+    }
+
+    /// Append as [`Log::append_if`].
+    ///
+    /// # Errors
+    /// As that one; why there is no shipper, unless it is a repeat.
+    pub(super) fn append_if(
+        self,
+        log: &Log,
+        blocks: &[NewBlock<'_>],
+        firsts: &mut [u64],
+    ) -> Result<Appended> {
+        let appended = log.append_if(&self.preconditions, blocks, false, firsts);
+        match self.refused {
+            Some(refused) => appended.map_err(|_| refused),
+            None => appended,
+        }
     }
 }

@@ -110,12 +110,12 @@ impl Topic {
         preconditions: &[Precondition<'_>],
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
-        self.expect_ready(sync)?;
+        let ready = self.ready(sync, preconditions)?;
         let number = self.number(partition)?;
         with_encoded(std::slice::from_ref(record), |encoded| {
             // Its checksum must not be computed under the lock.
             let block = encoded.block(number, self.is_interval(sync)).sealed();
-            self.log.append_if(preconditions, &[block], false, &mut [0])
+            ready.append_if(&self.log, &[block], &mut [0])
         })
         .map_err(|error| topic_error(error, &self.settings))
     }

@@ -19,7 +19,7 @@ use crate::format::state::{CursorState, ProducerName, SequenceSpan};
 use crate::log::{Appended, CursorMove, Log, NewBlock, Precondition};
 use crate::store::Store;
 
-use super::append::new_block;
+use super::append::{Ready, new_block};
 use super::preconditions::checked;
 use super::read::topic_error;
 use super::{SyncMode, Topic};
@@ -391,9 +391,10 @@ impl Transaction {
             ));
         };
         let sync = self.sync_mode();
-        if sync == SyncMode::Remote {
-            home.log.expect_shipper()?;
-        }
+        let refused = match sync {
+            SyncMode::Remote => home.log.expect_shipper().err(),
+            _ => None,
+        };
         if sync >= SyncMode::Durable {
             let positions = self.cursors.values().filter_map(|cursor| cursor.position.as_ref());
             positions.into_iter().try_for_each(|position| position.sync_input(home))?;
@@ -414,7 +415,11 @@ impl Transaction {
         let finished = finished.map(|topic| Precondition::Finish { topics: topic.numbers() });
         let preconditions: Vec<_> = conditions.chain(moves).chain(finished).collect();
         let mut firsts = vec![0; blocks.len()];
-        let appended = home.log.append_if(&preconditions, &blocks, interval, &mut firsts);
+        let appended = match refused {
+            None => home.log.append_if(&preconditions, &blocks, interval, &mut firsts),
+            Some(refused) => Ready::for_a_repeat(refused, &preconditions, home.numbers().start)?
+                .append_if(&home.log, &blocks, &mut firsts),
+        };
         let Appended { end, is_repeat, .. } = appended.map_err(|error| self.named(home, error))?;
         let ends = firsts.into_iter().zip(self.parts.drain(..));
         let parts = ends.map(|(first, part)| {

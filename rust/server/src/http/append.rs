@@ -152,8 +152,16 @@ pub(super) async fn append_to(
     let count = records.len();
     let appending = topic.clone();
     let run = move || {
-        sync.expect_ready(&appending)?;
-        append_all(&appending, asked.partition.is_some(), &records, next, producer.as_ref())
+        let (is_of_one, producer) = (asked.partition.is_some(), producer.as_ref());
+        let Err(refused) = sync.expect_ready(&appending) else {
+            return append_all(&appending, is_of_one, &records, next, producer);
+        };
+        // No record gets this offset, so nothing but a repeat is accepted.
+        let repeated = match producer {
+            Some(_) => append_all(&appending, is_of_one, &records, Some(u64::MAX), producer).ok(),
+            None => None,
+        };
+        repeated.ok_or(refused)
     };
     let appended = app.served.appends.run(&topic, sync.is_durable(), patience, run).await?;
     app.metrics.appended.inc_by(count as u64);
@@ -278,7 +286,10 @@ fn append_all(
     }
     let mut transaction = topic.store().transaction();
     if let Some(next) = next {
-        transaction.expect_offset(topic, next)?;
+        match topic.partitions() > 1 && !is_of_one && next == u64::MAX {
+            true => transaction.expect_offset(&topic.partition(0)?, next)?,
+            false => transaction.expect_offset(topic, next)?,
+        };
     }
     if let Some((name, span)) = producer {
         transaction.expect_sequence(topic, ProducerName::expiring(name), *span)?;

@@ -107,7 +107,9 @@ pub async fn append(
     let begun = Instant::now();
     let of = first.clone();
     let run = move || {
-        sync.expect_ready(&of)?;
+        if let Err(refused) = sync.expect_ready(&of) {
+            return Ok(Ok(repeat(&parts, sync, producer.as_ref()).ok_or(refused)?));
+        }
         Ok(commit(&served, &parts, cursors.as_mut(), sync, producer.as_ref()))
     };
     let appended = app.served.appends.run(&first, sync.is_durable(), patience, run).await?;
