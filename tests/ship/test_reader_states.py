@@ -1,8 +1,12 @@
 """The states of a place that a reader sees: each one is a beginning of the next."""
 
+import gc
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,7 @@ from falaj.ship import reader as reading
 from falaj.ship import shipper as shipping
 from falaj.ship.place import error, open_place
 from falaj.ship.shipper import Options
-from ship.test_reader import SEGMENT, Watched, until, watched
+from ship.test_reader import SEGMENT, WRITER, Watched, until, watched
 from ship.test_ship import records_of
 
 __all__ = ["watched"]
@@ -163,3 +167,70 @@ def test_a_place_that_lost_its_end_is_an_error_and_readers_keep_what_they_see(
             assert reader.place.number == seen
             assert isinstance(reader.place.error, HistoryDeleted)
             assert [record.to_bytes() for record in reader.topic("orders")] == [b"0", b"1", b"2"]
+
+
+class Interrupted:
+    """The files of a view; each change is followed by a look, as of a reader at that moment."""
+
+    def __init__(self, inner: Any, look: Callable[[str], None]) -> None:
+        self.inner, self.look = inner, look
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.inner, name)
+
+        def called(*given: Any) -> Any:
+            result = call(*given)
+            self.look(name)
+            return result
+
+        return called if name in ("put", "stand_in", "store", "publish", "remove_segment") else call
+
+
+def test_a_reader_never_meets_a_segment_whose_successor_is_not_there_yet(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    with falaj.open(tmp_path / "store") as store:
+        store.topic("orders", segment_bytes=SEGMENT).append(b"0 " * 50)
+        store.ship(place, once=True)
+    options: Any = {"cache": tmp_path / "cache", "follow": False}
+    with falaj.open_place(place, **options) as reader, ThreadPoolExecutor(8) as pool:
+        seen, looks = 1, list[Future[int]]()
+
+        def look() -> int:
+            topic = reader.topic("orders")  # it opens the log again
+            end = topic.end_offset
+            found = [record.to_bytes() for record in topic]
+            assert found == [b"%d " % n * 50 for n in range(len(found))]
+            assert end <= len(found)
+            assert topic[-1].offset >= end - 1
+            return end
+
+        def change(name: str) -> None:
+            looks.append(pool.submit(look))
+            wait(looks, 0.3)  # it may have to wait for what it needs until all is changed
+
+        replica = reader._reader.replica
+        replica.files = Interrupted(replica.files, change)  # type: ignore[assignment]
+        for _ in range(3):
+            command = [sys.executable, "-c", WRITER, str(tmp_path / "store")]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+                assert writer.stdout is not None
+                writer.stdout.readline()
+                writer.kill()
+            gc.collect()  # the shipper of before keeps the log open
+            # A block that it did not finish: the next segment supersedes.
+            last = max((tmp_path / "store" / "logs").glob("*/*.log"))
+            with last.open("r+b") as file:
+                file.seek(-(-len(file.read().rstrip(b"\0")) // 8) * 8)
+                file.write(b"\1" * 200)
+            with falaj.open(tmp_path / "store") as store:
+                mine = store.topic("orders")
+                for n in range(mine.end_offset, mine.end_offset + 700):
+                    mine.append(b"%d " % n * 50)
+                store.ship(place, once=True)
+            reader.refresh()
+            ends = [each.result() for each in looks]
+            assert ends == sorted(ends)
+            assert {seen, n + 1} >= set(ends)
+            looks.clear()
+            seen = reader.topic("orders").end_offset
+            assert seen == n + 1

@@ -2,7 +2,8 @@
 //!
 //! Owns the two things by which readers learn that there is more: the commit word behind the end
 //! that they see, and the control page. Invariant: whatever lies behind a new commit word is stored
-//! before it, and each segment that the tail leads to has its name before. So readers use the log
+//! before it, and each segment that the tail leads to has its name before. No listing shows a
+//! segment before that word. So readers use the log
 //! as one that a writer of this machine appends to. No other process may read it. `store::view`
 //! decides what the log has; this module writes no block of its own. See `docs/PROTOCOL.md`, "Reading
 //! a place".
@@ -15,7 +16,7 @@ use crate::format::address::Address;
 use crate::format::control::at;
 use crate::format::segment::Mark;
 use crate::format::{PAGE, names};
-use crate::storage::{File, MapAccess, OpenMode, Storage};
+use crate::storage::{Elsewhere, File, MapAccess, OpenMode, Storage};
 
 use super::Control;
 use super::pieces::SegmentPiece;
@@ -39,7 +40,7 @@ impl ReplicaLog {
     /// # Errors
     /// `SystemCallFailed` or `NoSpace`.
     pub fn begin(
-        storage: &dyn Storage,
+        storage: &Elsewhere,
         dir: &Path,
         last: SegmentPiece,
         access: MapAccess,
@@ -51,7 +52,7 @@ impl ReplicaLog {
         let control = Control::open(storage, dir, generation, access)?;
         let file = open_last(storage, dir, &last)?;
         let log = Self { dir: dir.to_path_buf(), control, last, file, serial: 1, word: None };
-        log.say_end()?;
+        storage.show_until(&log.path(), || log.say_end())?;
         // Last: until then no reader believes the page.
         log.control.set(at::INCARNATION, 1)?;
         Ok(log)
@@ -88,22 +89,32 @@ impl ReplicaLog {
     ///
     /// # Errors
     /// `SystemCallFailed` or `NoSpace`.
-    pub fn publish(&mut self, storage: &dyn Storage, last: SegmentPiece) -> Result<()> {
+    pub fn publish(&mut self, storage: &Elsewhere, last: SegmentPiece) -> Result<()> {
         let moves_on = last.sequence() != self.last.sequence();
         let next = if moves_on { Some(open_last(storage, &self.dir, &last)?) } else { None };
         // A reader that sees a block looks for trims up to here.
         self.control.set(at::TRIMMED, address(&last).0)?;
-        if let Some(word) = self.word.take() {
-            let (position, path) = (self.last.end(), self.path());
-            let len = (position + 8).next_multiple_of(PAGE);
-            let map = self.file.map(len, MapAccess::WriteThrough).doing("map", &path)?;
-            map.store(position, word).doing("write", &path)?;
-        }
+        let end = match self.word.take() {
+            Some(word) => {
+                let len = (self.last.end() + 8).next_multiple_of(PAGE);
+                let map = self.file.map(len, MapAccess::WriteThrough).doing("map", &self.path())?;
+                Some((map, self.last.end(), word))
+            }
+            None => None,
+        };
+        let before = self.path();
         self.last = last;
         if let Some(file) = next {
             (self.file, self.serial) = (file, 1);
         }
-        self.say_end()?;
+        // A segment that supersedes is part of the log as soon as it is listed; another one once the
+        // word is there. Readers find both or none, whichever they ask for first.
+        storage.show_until(&self.path(), || {
+            if let Some((map, position, word)) = end {
+                map.store(position, word).doing("write", &before)?;
+            }
+            self.say_end()
+        })?;
         self.serial += 1;
         let mark = Mark { serial: self.serial, ..self.last.mark(0, false) };
         let bytes = mark.encode(self.last.header().salt);

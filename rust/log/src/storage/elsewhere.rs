@@ -4,7 +4,8 @@
 //! header pages of its segment, its end block, and perhaps the beginning of its blocks. A
 //! [`Source`] fetches the rest, and gives the file's name to a whole one. Invariants: a byte that is not here is never
 //! read as zero, but is an error. A file is opened and renamed under one lock, so an open file knows
-//! which of the two it is. No lock is held while the source works.
+//! which of the two it is. A listing leaves out files that a change has put, until readers may come
+//! to all of them. No lock is held while the source works.
 //!
 //! `store::view` makes the files; `log` brings a segment before it reads it. See
 //! `docs/PROTOCOL.md`, "Reading a place".
@@ -60,13 +61,16 @@ type StandIns = HashMap<PathBuf, StandIn>;
 pub struct Elsewhere {
     real: RealStorage,
     stand_ins: RwLock<StandIns>,
+    /// For each directory the last of its numbered files that a listing shows.
+    shown: RwLock<HashMap<PathBuf, PathBuf>>,
     source: Box<dyn Source>,
 }
 
 impl Elsewhere {
     /// Make a storage without a stand-in.
     pub fn new(source: Box<dyn Source>) -> Self {
-        Self { real: RealStorage::new(), stand_ins: RwLock::default(), source }
+        let (stand_ins, shown) = Default::default();
+        Self { real: RealStorage::new(), stand_ins, shown, source }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, StandIns> {
@@ -119,6 +123,29 @@ impl Elsewhere {
         } else {
             self.write().remove(directory);
         }
+    }
+
+    /// Do what lets readers come to later files of a directory, and show them up to `last` in
+    /// listings. No listing sees one of both without the other.
+    ///
+    /// # Errors
+    /// Those of `change`; then listings show what they did.
+    pub fn show_until<E>(
+        &self,
+        last: &Path,
+        change: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        change()?;
+        if let Some(directory) = last.parent() {
+            shown.insert(directory.to_path_buf(), last.to_path_buf());
+        }
+        Ok(())
+    }
+
+    /// Show all files of a directory.
+    pub fn show_all(&self, directory: &Path) {
+        self.shown.write().unwrap_or_else(PoisonError::into_inner).remove(directory);
     }
 
     /// Remove a file.
@@ -190,7 +217,15 @@ impl Storage for Elsewhere {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        self.real.list(path)
+        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.real.list(path)?;
+        if let Some(last) = shown.get(path) {
+            names.retain(|name| {
+                let name = path.join(name);
+                name.extension() != last.extension() || name <= *last
+            });
+        }
+        Ok(names)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {

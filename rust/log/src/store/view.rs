@@ -191,10 +191,10 @@ impl PlaceView {
         let piece = self.piece(log, last)?;
         let mut logs = self.logs();
         if let Some(known) = logs.get_mut(log) {
-            return known.publish(self.storage(), piece);
+            return known.publish(&self.storage, piece);
         }
         let dir = self.dir(log);
-        let begun = ReplicaLog::begin(self.storage(), &dir, piece, self.access, self.modes.file)?;
+        let begun = ReplicaLog::begin(&self.storage, &dir, piece, self.access, self.modes.file)?;
         logs.insert(log.to_owned(), begun);
         self.storage.stand_for_log(&dir, false);
         Ok(())
@@ -237,6 +237,7 @@ impl PlaceView {
         }
         let dir = self.dir(log);
         self.storage.stand_for_log(&dir, false);
+        self.storage.show_all(&dir);
         for name in files::list(self.storage(), &dir)? {
             if let Some(sequence) = names::parse_segment(&name) {
                 self.remove_segment(log, sequence)?;
