@@ -1,4 +1,4 @@
-"""Writers, shippers and restores are killed again and again: each number restores exactly."""
+"""Writers, shippers, readers and restores are killed: each number restores and reads exactly."""
 
 import json
 import os
@@ -27,20 +27,22 @@ def storm(base: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_number_of_a_place_survives_kills_of_writers_shippers_and_restores(
+def test_every_number_of_a_place_survives_kills_of_all_that_use_it(
     tmp_path: Path,
 ) -> None:
     seed = random.randrange(2**31)
     done = storm(
         tmp_path / "rounds",
         *("--seed", str(seed), "--kills", str(KILLS), "--kills-a-round", str(KILLS_A_ROUND)),
-        *("--seconds", "60", "--numbers", "30", "--state", str(tmp_path / "state.json")),
+        *("--seconds", "60", "--numbers", "20", "--state", str(tmp_path / "state.json")),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads((tmp_path / "state.json").read_text())
     assert told["kills"] >= 100
     assert told["kills_at_points"] > told["kills"] / 5
     assert told["numbers"] >= 15
+    assert told["kills_of_readers"] >= 15
+    assert told["states_read"] >= 10
     assert list((tmp_path / "rounds").iterdir()) == []
 
 

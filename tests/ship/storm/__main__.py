@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from ship.storm.account import read
 from ship.storm.judge import judge
 from ship.storm.rounds import Found, Round, apart
 
@@ -34,10 +35,11 @@ def played(base: Path, seed: int, kills: int, numbers: int, until: float) -> dic
     round_.run(kills, until)
     ended = time.monotonic()
     apart(base / "judge.err", lambda: judge(base, random.Random(seed), numbers))
-    judged = base / "judged"
+    judged, told = base / "judged", read(base / "account")
     done = {
         "kills": round_.kills,
         "numbers": int(judged.read_text()) if judged.exists() else 0,
+        "states_read": len(told.saw) + len(told.followed),
         "points": dict(round_.points),
         "storming_s": ended - began,
         "judging_s": time.monotonic() - ended,
@@ -56,6 +58,10 @@ def add(state: dict[str, Any], done: dict[str, Any]) -> None:
     state["kills_at_points"] = sum(
         count for point, count in points.items() if not point.endswith("at any time")
     )
+    state["kills_of_readers"] = sum(
+        count for point, count in points.items() if point.startswith(("reader", "follower"))
+    )
+    state["states_read"] = state.get("states_read", 0) + done["states_read"]
     state["rounds"] += 1
 
 
@@ -99,7 +105,8 @@ def main() -> int:
         points = sum(not point.endswith("at any time") for point in state["points"])
         print(
             f"storm of shipping: {state['kills']} kills, {state['kills_at_points']} at {points}"
-            f" points, {state['numbers']} numbers restored, {state['rounds']} rounds",
+            f" points, {state['kills_of_readers']} of readers, {state['numbers']} numbers restored,"
+            f" {state['states_read']} states read, {state['rounds']} rounds",
             flush=True,
         )
     return 0

@@ -32,6 +32,8 @@ class Account:
         drafted: The ends of the cut of each flush that was sent, by the hash of its body.
         acknowledged: The hash of each number that was acknowledged.
         remote: For each topic the offset up to which appends returned from the place.
+        saw: Each state that a reader had whole: number, hash, ends.
+        followed: Each end that a follower had: the number before, which topic, the end.
         returned: Each of these returns: topic, offset, and how many flushes were drafted before.
     """
 
@@ -39,6 +41,14 @@ class Account:
     acknowledged: dict[int, str] = field(default_factory=dict)
     remote: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
     returned: list[tuple[str, int, int]] = field(default_factory=list)
+    saw: list[tuple[int, str, Ends]] = field(default_factory=list)
+    followed: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @property
+    def seen(self) -> int:
+        """The highest number that a reader had."""
+        told = [each[0] for each in self.saw] + [each[0] for each in self.followed]
+        return max(told, default=0)
 
     def too_early(self, landed: set[str]) -> list[tuple[str, int]]:
         """List appends that returned before a flush with them lay in the place."""
@@ -67,4 +77,9 @@ def read(path: Path) -> Account:
         elif what == "remote":
             found.remote[words[0]] = max(found.remote[words[0]], int(words[1]))
             found.returned.append((words[0], int(words[1]), len(found.drafted)))
+        elif what == "saw":
+            found.saw.append((int(words[0]), words[1], tuple(map(int, words[2:]))))
+        elif what == "followed":
+            number, which, end = map(int, words)
+            found.followed.append((number, which, end))
     return found

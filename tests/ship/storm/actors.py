@@ -81,7 +81,19 @@ def _append_remotely(topic: falaj.Topic[bytes], teller: Teller) -> None:
     teller.tell("remote", topic.name, end + 1)
 
 
-def ship(base: Path, points: Points, chance: random.Random, history: float) -> None:
+def begin(base: Path, chance: random.Random, history: float) -> None:
+    """Ship a store with a few records, so that readers have something from the first kill on."""
+    with falaj.open(base / "store") as store:
+        for name, settings in SETTINGS.items():
+            topic = store.topic(name, codec="bytes", segment_bytes=SEGMENT_BYTES, **settings)
+            values = [b"%d" % n for n in range(5)]
+            topic.extend([(b"k0", value) for value in values] if name == "latest" else values)
+    ship(base, Points(), chance, history, once=True)
+
+
+def ship(
+    base: Path, points: Points, chance: random.Random, history: float, *, once: bool = False
+) -> None:
     """Ship, and tell outside of each flush before it is sent and after it is acknowledged."""
     shipper_module.FLUSH_S, shipper_module.LOOK_S = 0.0, 0.005
     shipper_module.CHECKPOINT_NUMBERS = chance.choice([3, 8, 30])
@@ -102,7 +114,7 @@ def ship(base: Path, points: Points, chance: random.Random, history: float) -> N
     store = PointedStore(falaj.open(base / "store"), points, acknowledged)
     place = PointedPlace(open_place(base / "place"), points, draft)
     shipper = Shipper(store, place, Options(history=history))  # type: ignore[arg-type]
-    shipper.run()
+    shipper.run(once=once)
 
 
 def restore(base: Path, number: int | None, points: Points, history: float) -> None:

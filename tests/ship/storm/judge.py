@@ -6,7 +6,10 @@ Owns what must be true of a place after a storm:
 - Each valid number restores to the ends that its cut had, and each record says its own offset.
 - When an append with `sync="remote"` returned, a flush with its record lay there.
 - The newest number has all that the store has.
+- Each state that a reader told is that of its number. Each end that a follower told was cut, and
+  is not before the number that it had.
 - Nothing that a number needs is missing or corrupt, and no directory of a killed restore is left.
+- The cache holds nothing of dead readers once one has begun after them, and keeps its bound.
 """
 
 import random
@@ -16,10 +19,11 @@ from pathlib import Path
 import falaj
 from falaj.ship.origin import Origin, origins_of
 from falaj.ship.place import open_place
-from falaj.ship.shapes import Flush
+from falaj.ship.shapes import Claim, Flush
 from falaj.ship.verify import verify_place
-from ship.storm.account import Account, Ends, read
+from ship.storm.account import TOPICS, Account, Ends, read
 from ship.storm.actors import ends_of, remove, whole_or_absent
+from ship.storm.readers import CACHE_BYTES, ends_seen, expect_bounded
 
 
 def judge(base: Path, chance: random.Random, most: int) -> None:
@@ -40,12 +44,16 @@ def judge(base: Path, chance: random.Random, most: int) -> None:
     (found,) = origins_of(place)
     origin = Origin(place, found.store, found.origin)
     floor = _floor(origin)
-    wanted, landed = dict[int, Ends](), set[str]()
-    for body in _flushes(origin, account):
+    wanted, landed, states = dict[int, Ends](), set[str](), States()
+    for body in _bodies(origin, account):
+        states.add(body, account)
+        if isinstance(body, Claim):
+            continue
         landed.add(body.hash)
         if body.number >= floor and body.hash in account.drafted:  # not the one just shipped
             wanted[body.number] = account.drafted[body.hash]
     assert floor or account.too_early(landed) == []
+    states.expect_true(account, floor)
     numbers = sorted(wanted)
     if len(numbers) > most:
         numbers = sorted(chance.sample(numbers, most))
@@ -55,6 +63,7 @@ def judge(base: Path, chance: random.Random, most: int) -> None:
         )
     assert _restored(base, None) == ends_of(base / "store")
     assert verify_place(place)[0].findings == []
+    _read_once_more(base)
     left = [path.name for path in base.iterdir() if path.name.startswith("copy")]
     assert left == []
     (base / "judged").write_text(str(len(numbers) + 1))
@@ -76,8 +85,46 @@ def _has_all(origin: Origin, until: int) -> bool:
     return there.issuperset(range(1, until + 1))
 
 
-def _flushes(origin: Origin, account: Account) -> Iterator[Flush]:
-    """Yield the flushes that no claim made void; each that was acknowledged is one of them."""
+class States:
+    """What each number that is still there made of the store, for those who read it."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, tuple[str, Ends | None]] = {}
+        self._now: Ends | None = None
+
+    def add(self, body: Claim | Flush, account: Account) -> None:
+        """Take the next valid number; a claim changes nothing."""
+        if isinstance(body, Flush):
+            self._now = account.drafted.get(body.hash)
+        self._ends[body.number] = body.hash, self._now
+
+    def expect_true(self, account: Account, floor: int) -> None:
+        """Check all that readers told, as far as the numbers are still there."""
+        drafted = set(account.drafted.values())
+        for number, hash_, seen in account.saw:
+            known, ends = self._ends.get(number, (hash_, None))
+            assert known == hash_, f"a reader had another body of number {number}"
+            assert seen in drafted, f"a reader had {seen} at {number}, which was never cut"
+            assert number < floor or ends in (None, seen), f"{seen} at {number}, not {ends}"
+        for number, which, end in account.followed:
+            assert end == 0 or end in {each[which] for each in drafted}, (number, which, end)
+            least = self._ends.get(number, ("", None))[1] if number >= floor else None
+            assert least is None or least[which] <= end, (number, TOPICS[which], end, least)
+
+
+def _read_once_more(base: Path) -> None:
+    """Read the newest through the cache, which has nothing of the dead and keeps its bound."""
+    cache = base / "cache"
+    with falaj.open_place(base / "place", cache=cache, cache_bytes=CACHE_BYTES) as reader:
+        expect_bounded(cache)
+        assert sum(each.is_dir() for each in (cache / "views").iterdir()) == 1
+        assert ends_seen(reader) == ends_of(base / "store")
+        expect_bounded(cache)
+    assert [each.name for each in (cache / "views").iterdir()] == ["lock"]
+
+
+def _bodies(origin: Origin, account: Account) -> Iterator[Claim | Flush]:
+    """Yield claims, and flushes that none made void; each that was acknowledged is one of them."""
     claim = 0
     for each in origin.list_after("n"):
         found = origin.number(int(each.key[2:]))
@@ -85,6 +132,7 @@ def _flushes(origin: Origin, account: Account) -> Iterator[Flush]:
         body = found[0]
         if not isinstance(body, Flush):
             claim = body.number
+            yield body
             continue
         known, is_void = account.acknowledged.get(body.number), body.claim < claim
         assert known in (None, body.hash), f"number {body.number} is not what was acknowledged"

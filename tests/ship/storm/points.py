@@ -4,13 +4,16 @@ Owns the names, the choice of one for a life, and wrappers of the place, the sto
 that meet them. A wrapper changes nothing else.
 """
 
+import fcntl
 import os
 import random
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from falaj import _core
+from falaj import _core, _place_store
+from falaj.ship import cache as caching
 from falaj.ship.place import Listed, Place
 
 KINDS = {"c": "a checkpoint", "k": "a pack", "s": "a sealed segment"}
@@ -34,6 +37,30 @@ RESTORE = (
     *("before bytes are written", "after bytes are written"),
     *("before a store is finished", "after a store is finished"),
 )
+READER = (
+    *(
+        f"{side} {what}"
+        for side in SIDES
+        for what in (
+            "listing checkpoints",
+            "reading a number",
+            "reading a range",
+            "a view is made",
+            "a lock of the cache is taken",
+            "a file of the cache is removed",
+            "a segment is taken from the cache",
+            "an object has its name",
+            "the cache shrinks",
+            "a file is put",
+            "a log begins",
+            "a segment is put",
+            "a stand-in is put",
+            "bytes are stored",
+            "an end is published",
+            "a segment is removed",
+        )
+    ),
+)
 WRITER = (
     *("before an append", "after an append"),
     *("before a commit", "after a commit"),
@@ -44,6 +71,7 @@ OTHER = (
     *("before a compaction", "after a compaction"),
 )
 ALL = {"shipper": SHIPPER, "restore": RESTORE, "writer": WRITER, "other": OTHER}
+ALL |= {"reader": READER, "follower": READER}
 
 
 class Points:
@@ -72,10 +100,14 @@ class Points:
 
 
 def drawn(name: str, chance: random.Random) -> Points:
-    """Choose where an actor dies: in four of five lives at a point, mostly when first met."""
+    """Choose where an actor dies: in four of five lives at a point, mostly when first met.
+
+    A reader meets most points as it opens its place, so later times let it read.
+    """
     if chance.random() < 0.2:
         return Points()
-    times = 1 if chance.random() < 0.7 else chance.randint(2, 6)
+    often, most = (0.4, 30) if ALL[name] is READER else (0.7, 6)
+    times = 1 if chance.random() < often else chance.randint(2, most)
     return Points(chance.choice(ALL[name]), times)
 
 
@@ -160,3 +192,52 @@ def in_builder(points: Points) -> None:
             self.discard = self._inner.discard
 
     _core.StoreBuilder = Builder  # type: ignore[assignment,misc]
+
+
+def in_cache(points: Points) -> None:
+    """Have this process meet points where it changes the cache; `in_files` has those of links."""
+    os.unlink = points.around("a file of the cache is removed", os.unlink)
+    fcntl.flock = points.around("a lock of the cache is taken", fcntl.flock)
+    for name, what in (
+        ("new_view", "a view is made"),
+        ("take", "a segment is taken from the cache"),
+        ("shrink", "the cache shrinks"),
+    ):
+        setattr(caching.Cache, name, points.around(what, getattr(caching.Cache, name)))
+
+
+class PointedView:
+    """A view of a place whose changes meet points."""
+
+    NAMED = MappingProxyType(
+        {
+            "file": "a file is put",
+            "begin_log": "a log begins",
+            "put": "a segment is put",
+            "stand_in": "a stand-in is put",
+            "store": "bytes are stored",
+            "publish": "an end is published",
+            "remove_segment": "a segment is removed",
+        }
+    )
+
+    def __init__(self, inner: _core.PlaceView, points: Points) -> None:
+        self.inner, self._points = inner, points
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.inner, name)
+        return self._points.around(self.NAMED[name], call) if name in self.NAMED else call
+
+
+def in_view(points: Points) -> None:
+    """Have this process meet points where it changes its view of a place."""
+    make, store = _core.PlaceView, _place_store.PlaceStore
+
+    def view(*given: Any) -> Any:
+        return PointedView(make(*given), points)
+
+    def opened(*given: Any, view: PointedView, **named: Any) -> Any:
+        return store(*given, view=view.inner, **named)
+
+    _core.PlaceView = view  # type: ignore[assignment,misc]
+    _place_store.PlaceStore = opened  # type: ignore[assignment,misc]

@@ -17,16 +17,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ship.storm import actors
+from ship.storm import actors, readers
 from ship.storm.account import read
 from ship.storm.points import Points, drawn
 
-LIVES_S = {"writer": 0.25, "other": 0.25, "shipper": 0.25, "restore": 0.15}
-"""The longest life of each that has no point."""
+LIVES_S = {
+    "writer": 0.25,
+    "other": 0.25,
+    "shipper": 0.25,
+    "restore": 0.15,
+    "reader": 0.8,
+    "follower": 0.8,
+}
+"""The longest life of each that has no point; a reader first opens the place."""
 TO_A_POINT_S = 0.6
-"""The longest life of one that waits for its point."""
+"""The longest life of one that waits for its point, if it has none that is longer."""
+SLOWNESS_MOST = 3.0
+"""Lives on a busy machine are longer by at most this factor."""
 ALARM_S = 120
 """A process whose round is gone ends by itself."""
+BEGUN = 0.8
+"""The share of rounds whose place has something from the beginning."""
 HISTORIES = (3600.0, 3600.0, 0.0)
 
 
@@ -74,6 +85,9 @@ class Round:
             Found: A process ended with an error.
         """
         gc.freeze()
+        if self.chance.random() < BEGUN:
+            chance = random.Random(self.chance.getrandbits(32))
+            apart(self.base / "begin.err", lambda: actors.begin(self.base, chance, self.history))
         try:
             for name in LIVES_S:
                 self._start(name)
@@ -111,7 +125,8 @@ class Round:
 
     def _start(self, name: str) -> None:
         points, seed = drawn(name, self.chance), self.chance.getrandbits(32)
-        lasts = self.chance.uniform(0.005, TO_A_POINT_S if points.chosen else LIVES_S[name])
+        most = max(LIVES_S[name], TO_A_POINT_S if points.chosen else 0.0)
+        lasts = self.chance.uniform(0.005, most) * _slowness()
         work = self._work(name, points, random.Random(seed))
         process = os.fork()
         if process == 0:
@@ -128,9 +143,19 @@ class Round:
             return lambda: actors.write(self.base, ("one", "two"), points, chance)
         if name == "other":
             return lambda: actors.write(self.base, ("three", "latest"), points, chance)
+        if name == "reader":
+            return lambda: readers.look(self.base, points, chance, self.history)
+        if name == "follower":
+            return lambda: readers.follow(self.base, points, chance, self.history)
         known = sorted(read(self.base / "account").acknowledged)
         number = chance.choice(known) if known and self.history and chance.random() < 0.5 else None
         return lambda: actors.restore(self.base, number, points, self.history)
+
+
+def _slowness() -> float:
+    """Tell how much longer a process takes here for its work, since others want the processor."""
+    busy = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return min(max(busy, 1.0), SLOWNESS_MOST)
 
 
 def _be(errors: Path, work: Callable[[], None]) -> None:
