@@ -39,6 +39,9 @@ def test_faulty_replies_lose_nothing_and_no_view_differs(tmp_path: Path) -> None
     assert told["faults"] > FAULTS / 8
     for name in ("lost", "reply", "late", "twice", "busy", "claims", "fenced", "restored"):
         assert told[name] > 5, told
+    assert told["copies"] > told["worlds"]
+    assert told["copied processes"] > 1
+    assert told["given up"] > told["worlds"]
 
 
 def test_a_world_repeats_with_its_seed() -> None:
@@ -64,6 +67,12 @@ PLANTED: dict[str, tuple[object, str, object]] = {
         lambda: Shipping(planted.NeverStartsOver("claim")),
     ),
     "a restore without the last look": (driver, "Reading", _without_last_look),
+    "a twin's number taken for its own": (shipper_module, "Shipping", planted.MineByClaim),
+    "a twin's number passed over": (shipper_module, "Shipping", planted.Continues),
+    "a store that is not compared with its place": (
+        *(shipper_module, "expect_same_history"),
+        lambda *given: None,
+    ),
     "a number before its packs": (objects.Uploads, "_until_there", _not_awaited),
 }
 

@@ -3,20 +3,23 @@
 Owns the order of events, all drawn from one seed. Shippers that do not know that they were fenced
 go on beside the newest one. Processes die at any call. A process may be paused between two calls,
 while others go on for longer than the history. The place is down for up to an hour. Requests that
-are under way land after their process is gone.
+are under way land after their process is gone. A store is copied, with the process that ships it or
+without, and both copies go on. The place has the history of one of them. The other one is given up
+once it is refused, as somebody would who restores it.
 """
 
+import copy
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from falaj.errors import CorruptData, Fenced, HistoryDeleted
+from falaj.errors import CorruptData, Fenced, HistoryDeleted, PlaceRefused, TwinStore
 from falaj.ship import messages as say
 from falaj.ship.driver import Driver, read_view
 from falaj.ship.memory import MemoryPlace
-from falaj.ship.objects import Patience
+from falaj.ship.objects import Patience, Uploads
 from falaj.ship.origin import Origin
 from falaj.ship.place import Listed
 from falaj.ship.probe import PASSED
@@ -39,6 +42,8 @@ PAUSES, PAUSES_OF_READERS, PAUSES_OF_CLAIMS = 0.002, 0.01, 0.05
 SLEEPS = (1, 3, 10, 60, 150)
 """For so many steps a follower sleeps before it goes on."""
 SHIPPERS_MOST, FOLLOWERS = 4, 6
+COPIES, COPIES_OF_PROCESSES = 0.02, 0.6
+"""How often a store is copied, and the share of these at which the process that ships is, too."""
 
 
 class Killed(BaseException):
@@ -95,15 +100,15 @@ class MortalPlace:
 class Seen:
     """A store, and what it held at the last cut."""
 
-    def __init__(self, world: "World") -> None:
-        self._world, self.held = world, ""
+    def __init__(self, world: "World", store: FakeStore) -> None:
+        self._world, self.store, self.held = world, store, ""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._world.store, name)
+        return getattr(self.store, name)
 
     def _cut(self, previous: Any = None) -> Any:
-        self.held = self._world.digest()
-        return self._world.store._cut(previous)
+        self.held = self._world.digest(self.store)
+        return self.store._cut(previous)
 
 
 class World:
@@ -116,6 +121,8 @@ class World:
     def __init__(self, base: Path, seed: int, clock: Clock) -> None:
         self.chance, self.clock, self.counts = random.Random(seed), clock, Counter[str]()
         self.store = FakeStore(base, seed, logs=3)
+        self.stores, self._held = [self.store], dict[int, str]()
+        self._copied_claims: set[int] = set()
         inner = MemoryPlace(f"memory://replies-{base}")
         inner.put_new(PASSED, b"{}")
         self.witness = Witness(inner, Origin(inner, self.store.id, self.store._origin()))
@@ -126,7 +133,7 @@ class World:
         self.followers: list[Driver | None] = [None] * FOLLOWERS
         self._steps, self._wakes = 0, [0] * FOLLOWERS
         self._at_work: list[Shipper | None] = []
-        self.dies, self._held, self._is_meanwhile, self._pauses = DIES, "", False, 0
+        self.dies, self._is_meanwhile, self._pauses = DIES, False, 0
 
     # --- Events ----------------------------------------------------------------------------------
 
@@ -141,6 +148,8 @@ class World:
             self.network.is_down = True
             self._down_until = self.clock.now + chance.choice([5.0, 60.0, 3600.0])
             self.counts["outages"] += 1
+        if len(self.stores) < 2 and chance.random() < COPIES:
+            self._copy()
         if not self.shippers or chance.random() < 0.1:
             self._do(self._begin, None)
         for shipper in self._awake():
@@ -168,12 +177,13 @@ class World:
         self.network.settle()
         self.network.rates = Rates(0.0, 0.0, 0.0, 0.0)
         self.dies, self._is_meanwhile = 0.0, True
-        shipper = self._begun()
+        shipper = self._last_begun()
         shipper.turn()
         self._note_acknowledged(shipper)
         view = read_view(self.witness.origin, self._patience())
         self.witness.expect_true(view, "the last restore", whole=True)
-        expect(self.witness.held_at(view.number) == self.digest(), "the last restore lacks some")
+        held = self.witness.held_at(view.number)
+        expect(held == self.digest(self._store_of(shipper)), "the last restore lacks some")
         for number in range(self.witness.floor(), len(self.witness.facts) + 1):
             if number and self.witness.held_at(number) is not None:
                 view = read_view(self.witness.origin, self._patience(), number)
@@ -186,30 +196,89 @@ class World:
             self.counts[name] = getattr(self.network.counts, name)
         self.counts["acknowledged"] = len(self.witness.acknowledged)
 
+    def _last_begun(self) -> Shipper:
+        """Begin with a store that the place does not refuse."""
+        for store in list(self.stores):
+            try:
+                return self._begun(store)
+            except PlaceRefused:
+                self._give_up(store)
+        raise AssertionError("the place refuses all copies of the store")
+
     def _look_at_the_time(self, now: float) -> None:
         if self.network.is_down and now >= self._down_until:
             self.network.is_down = False
 
     def _write(self) -> None:
-        chance, log = self.chance, self.chance.choice(self.store.logs)
-        log.append(chance.choice([10, 10, 300, 3_000, 60_000]))
-        if chance.random() < 0.3:
-            chance.choice([log.roll, log.drop, log.drop, log.compact])()
-        if chance.random() < 0.2:
-            self.store.files["consumers/c"] = bytearray(chance.randbytes(200))
-        self._held = ""
+        for store in self.stores:
+            chance, log = self.chance, self.chance.choice(store.logs)
+            log.append(chance.choice([10, 10, 300, 3_000, 60_000]))
+            if chance.random() < 0.3:
+                chance.choice([log.roll, log.drop, log.drop, log.compact])()
+            if chance.random() < 0.2:
+                store.files["consumers/c"] = bytearray(chance.randbytes(200))
+        self._held.clear()
 
-    def digest(self) -> str:
-        self._held = self._held or digest(self.store.content())
-        return self._held
+    def digest(self, store: FakeStore) -> str:
+        """Return the hash of what a store holds now."""
+        if id(store) not in self._held:
+            self._held[id(store)] = digest(store.content())
+        return self._held[id(store)]
+
+    # --- Copies ----------------------------------------------------------------------------------
+
+    def _copy(self) -> None:
+        """Copy the store, perhaps with its newest shipper as it is at work; both go on."""
+        self.counts["copies"] += 1
+        made = copy.deepcopy(self.store)
+        made.chance = random.Random(self.chance.getrandbits(64))
+        for log in made.logs:
+            log._chance = made.chance
+        self.stores.append(made)
+        awake = [each for each in self._awake() if self._store_of(each) is self.store]
+        if awake and self.chance.random() < COPIES_OF_PROCESSES:
+            self.shippers.append(self._copied(awake[-1], made))
+            self.counts["copied processes"] += 1
+
+    def _copied(self, first: Shipper, store: FakeStore) -> Shipper:
+        """Copy a process between two steps: its memory, over its own connection to the place."""
+        twin = self._shipper_of(store)
+        driver = first._driver
+        origin = Origin(twin.place, driver.origin.store, driver.origin.origin)
+        twin._driver = made = Driver(origin, driver._machine, twin.patience)
+        made.view = copy.deepcopy(driver.view)
+        made._numbers, made._checkpoints = driver._numbers.copy(), driver._checkpoints.copy()
+        made.holds, made.line, made.orphans = driver.holds, set(driver.line), list(driver.orphans)
+        assert driver.holds is not None
+        self._copied_claims.add(driver.holds)
+        made.uploads = Uploads(origin, driver.holds, twin.patience, twin.options.in_flight)
+        twin._awake, twin._flushed_at, twin._cut = first._awake, first._flushed_at, store._cut()  # type: ignore[assignment]
+        return twin
+
+    def _store_of(self, shipper: Shipper) -> FakeStore:
+        return shipper.store.store  # type: ignore[attr-defined,no-any-return]
+
+    def _give_up(self, store: FakeStore) -> None:
+        """Give a store up that the place refused: the place has the history of the other one."""
+        if store not in self.stores:
+            return  # another process of it was refused while this one was paused
+        expect(len(self.stores) == 2, "the only store was refused")
+        self.stores = [each for each in self.stores if each is not store]
+        self.shippers = [each for each in self.shippers if self._store_of(each) is not store]
+        (self.store,) = self.stores
+        self.counts["given up"] += 1
 
     # --- Shippers --------------------------------------------------------------------------------
 
-    def _begun(self) -> Shipper:
-        store = Seen(self)
-        place = MortalPlace(self, PAUSES, lambda body: self.witness.sent(body, store.held))
-        shipper = Shipper(store, place, Options(HISTORY_S))  # type: ignore[arg-type]
+    def _shipper_of(self, store: FakeStore) -> Shipper:
+        seen = Seen(self, store)
+        place = MortalPlace(self, PAUSES, lambda body: self.witness.sent(body, seen.held))
+        shipper = Shipper(seen, place, Options(HISTORY_S))  # type: ignore[arg-type]
         shipper.stop = shipper.patience.stop = self.waits
+        return shipper
+
+    def _begun(self, store: FakeStore) -> Shipper:
+        shipper = self._shipper_of(store)
         before = self._pauses
         shipper._claim()
         self.counts["claims"] += 1
@@ -217,7 +286,14 @@ class World:
         return shipper
 
     def _begin(self) -> None:
-        self.shippers.append(self._begun())
+        store = self.chance.choice(self.stores)
+        try:
+            begun = self._begun(store)
+            if store in self.stores:
+                self.shippers.append(begun)
+        except PlaceRefused:
+            self._give_up(store)
+            return
         if len(self.shippers) > SHIPPERS_MOST:
             self.shippers.pop(0)
 
@@ -268,10 +344,16 @@ class World:
             work()
         except Killed:
             self.counts["kills"] += 1
-        except (Fenced, CorruptData) as error:
+        except (Fenced, CorruptData, TwinStore) as error:
             # Objects that a fenced shipper needs may have expired since.
-            expect(shipper is not None and self._is_fenced(shipper), f"a shipper stopped: {error}")
-            self.counts["fenced"] += 1
+            is_fenced = shipper is not None and self._is_fenced(shipper)
+            is_copied = shipper is not None and shipper._driver.holds in self._copied_claims
+            is_right = is_fenced and not isinstance(error, TwinStore)
+            if is_copied:
+                # A copy finds the number of the other one, its checkpoint, or nothing any more.
+                is_right |= not isinstance(error, CorruptData) or "is missing" in str(error)
+            expect(is_right, f"a shipper stopped: {error}")
+            self.counts["twins found" if isinstance(error, TwinStore) else "fenced"] += 1
         else:
             return
         finally:
