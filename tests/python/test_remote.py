@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -314,3 +315,33 @@ def test_the_cap_of_a_backlog_is_a_setting_of_the_store(path: Path, store: falaj
     store.topic("orders").append(b"x", sync="durable")
     log = store.info()["logs"][0]
     assert (log["remote"], log["unshipped"]) == ((0, 0), 0)
+
+
+def test_a_repeat_is_answered_as_a_repeat_though_no_process_ships(store: falaj.Store) -> None:
+    topic = store.topic("orders", codec="str")
+
+    def append(value: str, sequence: int) -> int:
+        return topic.append(value, producer="p", sequence=sequence, sync="remote", timeout=0.1)
+
+    def together(sequence: int) -> None:
+        with store.transaction(
+            sync="remote", timeout=0.1, producer="q", sequence=sequence
+        ) as transaction:
+            transaction.append("orders", "both")
+
+    first: list[Callable[[], object]] = [partial(append, "paid", 0), partial(together, 0)]
+    later: list[Callable[[], object]] = [partial(append, "new", 1), partial(together, 1)]
+    with store._shipping():
+        for offset, write in enumerate(first):
+            with pytest.raises(RemoteTimeout) as waited:
+                write()
+            assert waited.value.offset == offset
+    for offset, write in enumerate(first):
+        with pytest.raises(NoShipper) as repeated:
+            write()
+        assert repeated.value.offset == offset
+    for write in later:
+        with pytest.raises(NoShipper) as new:
+            write()
+        assert new.value.offset is None
+    assert [record.value for record in topic] == ["paid", "both"]

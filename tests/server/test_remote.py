@@ -316,7 +316,7 @@ def test_a_client_that_lost_the_answer_hears_where_its_record_is_though_the_ship
                     time.sleep(0.01)  # sleep: the server is another process
                 shipping.close()
                 while not proxy.lost["reply"]:
-                    time.sleep(0.01)  # sleep: the proxy tells nobody what it loses
+                    time.sleep(0.01)  # sleep: the proxy does not tell what it loses
             proxy.always = ""
             with pytest.raises(falaj_client.errors.NoShipper) as raised:
                 append.result()

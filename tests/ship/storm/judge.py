@@ -86,7 +86,7 @@ def _has_all(origin: Origin, until: int) -> bool:
 
 
 class States:
-    """What each number that is still there made of the store, for those who read it."""
+    """The states that the numbers still there made of the store, for those who read it."""
 
     def __init__(self) -> None:
         self._ends: dict[int, tuple[str, Ends | None]] = {}

@@ -72,7 +72,7 @@ def _live(
 
 
 def _expect_no_older(store: falaj.PlaceStore, seen: int, remote: dict[str, int]) -> None:
-    """What any reader saw, and what an append heard from the place, is there for a new one."""
+    """Expect all that a reader saw, and that an append heard of from the place."""
     assert store.place.number >= seen, f"{store.place.number} is before {seen}, which was seen"
     for name, end in remote.items():
         assert not end or store.topic(name).end_offset >= end, (name, end)
@@ -91,7 +91,7 @@ def _told_each_state(
         ends = tuple(_looked_at(store, name, chance) for name in TOPICS)
         assert number >= before, (number, before)
         assert all(map(int.__ge__, ends, last)), (ends, last)
-        # What it did not find may have let it look at the place again.
+        # It may have looked at the place again, for an object that was deleted.
         if store._reader._driver is driver and driver.view.hash == hash_:
             teller.tell("saw", number, hash_, *ends)
         time.sleep(STEP_S)  # sleep: other processes of the storm want the processor, too

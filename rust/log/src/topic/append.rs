@@ -384,7 +384,7 @@ pub(super) fn new_block(
     }
 }
 
-/// What an append requires, where it may have no shipper to wait for.
+/// The conditions of an append that may have no shipper to wait for.
 #[derive(Debug)]
 pub(super) struct Ready<'a> {
     preconditions: Cow<'a, [Precondition<'a>]>,
