@@ -154,14 +154,16 @@ pub(super) async fn append_to(
     let run = move || {
         let (is_of_one, producer) = (asked.partition.is_some(), producer.as_ref());
         let Err(refused) = sync.expect_ready(&appending) else {
+            let next = next.map(|next| (&appending, next));
             return append_all(&appending, is_of_one, &records, next, producer);
         };
+        if producer.is_none() {
+            return Err(refused);
+        }
+        let one = if is_of_one { appending.clone() } else { appending.partition(0)? };
         // No record gets this offset, so nothing but a repeat is accepted.
-        let repeated = match producer {
-            Some(_) => append_all(&appending, is_of_one, &records, Some(u64::MAX), producer).ok(),
-            None => None,
-        };
-        repeated.ok_or(refused)
+        let never = Some((&one, u64::MAX));
+        append_all(&appending, is_of_one, &records, never, producer).map_err(|_| refused)
     };
     let appended = app.served.appends.run(&topic, sync.is_durable(), patience, run).await?;
     app.metrics.appended.inc_by(count as u64);
@@ -278,18 +280,15 @@ fn append_all(
     topic: &Topic,
     is_of_one: bool,
     records: &Records,
-    next: Option<u64>,
+    next: Option<(&Topic, u64)>,
     producer: Option<&(String, SequenceSpan)>,
 ) -> falaj::Result<BTreeMap<u32, Range<u64>>> {
     if let (Some(values), None, None) = (records.alone(), next, producer) {
         return topic.extend(values);
     }
     let mut transaction = topic.store().transaction();
-    if let Some(next) = next {
-        match topic.partitions() > 1 && !is_of_one && next == u64::MAX {
-            true => transaction.expect_offset(&topic.partition(0)?, next)?,
-            false => transaction.expect_offset(topic, next)?,
-        };
+    if let Some((one, next)) = next {
+        transaction.expect_offset(one, next)?;
     }
     if let Some((name, span)) = producer {
         transaction.expect_sequence(topic, ProducerName::expiring(name), *span)?;
