@@ -98,11 +98,19 @@ pub enum Canary {
     /// Cursors, idempotency keys and producers count as exact, although corruption may have set
     /// them back.
     NoDoubt,
+    /// A cut ends where the log is committed, and not where it is on the disk.
+    CutPastDurable,
+    /// A cut takes a segment over from the cut before, although the log rolled behind more records.
+    CutBeforeRoll,
+    /// A store has the end of a cut only if the block there is on the disk by now.
+    EndByDurable,
+    /// A store has the end of a cut if any block ends at that offset.
+    EndByOffset,
 }
 
 impl Canary {
     /// All canaries, with their names.
-    pub const ALL: [(Self, &'static str); 43] = [
+    pub const ALL: [(Self, &'static str); 47] = [
         (Self::NoCrc, "no-crc"),
         (Self::CrcWithoutSalt, "crc-without-salt"),
         (Self::CrcWithoutCommitWord, "crc-without-commit-word"),
@@ -146,6 +154,10 @@ impl Canary {
         (Self::FinishedAppended, "finished-appended"),
         (Self::ExpiredInUse, "expired-in-use"),
         (Self::NoDoubt, "no-doubt"),
+        (Self::CutPastDurable, "cut-past-durable"),
+        (Self::CutBeforeRoll, "cut-before-roll"),
+        (Self::EndByDurable, "end-by-durable"),
+        (Self::EndByOffset, "end-by-offset"),
     ];
 
     /// Return the canary's name.

@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex};
 
 use falaj::internals::error::{Error, Result};
 use falaj::internals::format::control::at as word;
-use falaj::internals::log::{Appended, Log};
+use falaj::internals::log::{Appended, Log, is_overtaken};
 use falaj::internals::segment::Check;
 use falaj::internals::storage::{OpenMode, Storage};
 use falaj_twin::memory::MemoryStorage;
 
 use crate::actor::Actor;
+use crate::cuts::{self, Shipper, Taken};
 use crate::history::{Compactions, History, Moments, Trims, at};
 use crate::machine::{CONTROL, Machine, append, append_at, compact, group, open, open_to_read};
 use crate::op::Op;
@@ -23,7 +24,7 @@ use crate::random::Random;
 use crate::truth::{Gone, Group, NOTHING, Truth};
 use crate::turns::{Mortal, Turns, lock};
 
-const STEPS: [Op; 12] = [
+const STEPS: [Op; 13] = [
     Op::Append,
     Op::Extend,
     Op::Group,
@@ -36,6 +37,7 @@ const STEPS: [Op; 12] = [
     Op::Compact,
     Op::Append,
     Op::Expect,
+    Op::Cut,
 ];
 /// Several processes that write to one log at the same time.
 #[derive(Clone, Debug)]
@@ -127,6 +129,8 @@ struct Notes {
     syncs: Vec<(usize, Promise)>,
     /// When compactions began.
     compactions: Vec<usize>,
+    /// When each cut began, and what it had.
+    cuts: Vec<(usize, Taken)>,
     wrong: Vec<String>,
 }
 
@@ -161,8 +165,12 @@ impl Hand<'_> {
     fn try_to_play(&self, ops: &[Op], closes: bool) -> Result<()> {
         let (storage, mode) = (&self.seat.storage, self.machine.mode);
         let log = self.patiently(|| open(storage, mode, self.seat.actor.clone()))?;
+        let mut shipper = Shipper::default();
         for op in ops {
-            self.step(&log, *op)?;
+            match op {
+                Op::Cut => self.cut(&log, &mut shipper)?,
+                op => self.step(&log, *op)?,
+            }
         }
         if !closes {
             self.seat.actor.dies();
@@ -207,6 +215,26 @@ impl Hand<'_> {
                 }
             }
         }
+    }
+
+    /// Take a cut, again if a compaction replaces a segment before the cut is shipped.
+    fn cut(&self, log: &Arc<Log>, shipper: &mut Shipper) -> Result<()> {
+        let began = self.now();
+        self.sync(Promise::Before(began), || log.sync().map(drop))?;
+        let (storage, mode) = (&self.seat.storage, self.machine.mode);
+        let taken = loop {
+            let ends = self.patiently(|| shipper.cut(storage, mode, log))?;
+            match shipper.ship(self.now(), ends, None) {
+                Err(error) if is_overtaken(&error) && !self.turns.is_dead(self.me) => {}
+                done => break done?,
+            }
+        };
+        if !self.turns.is_dead(self.me) {
+            let now = self.now();
+            let taken = taken.map(|taken| (began, taken.at(now)));
+            lock(self.notes).cuts.extend(taken);
+        }
+        Ok(())
     }
 
     fn append(&self, log: &Arc<Log>, op: Op, new: &Group) -> Result<(Appended, Vec<u64>)> {
@@ -292,6 +320,17 @@ impl Notes {
         };
         let mut durable: Moments =
             self.syncs.iter().map(|(ended, promise)| (*ended, promised(promise))).collect();
+        let mut cuts = Vec::new();
+        for (began, taken) in &self.cuts {
+            let groups = cuts::groups(&truth, taken.nexts())?;
+            let least = at(&committed, *began);
+            if groups < least {
+                return Err(format!("a cut has {groups} groups, and {least} were acknowledged"));
+            }
+            durable.push((taken.time, groups));
+            cuts.push(taken.clone());
+        }
+        cuts.sort_by_key(|cut| cut.time);
         rise(&mut durable);
         // Which records they took is not known: of what was there, those that are not the last of
         // their key.
@@ -319,6 +358,7 @@ impl Notes {
             durable,
             trims: Trims::default(),
             compactions: Compactions { begun: compacted, done: Vec::new() },
+            cuts,
         })
     }
 

@@ -8,6 +8,7 @@ use falaj::internals::format::settings::WriteMode;
 use falaj_twin::memory::{Crash, Journal, MemoryStorage};
 
 use crate::actor::Actor;
+use crate::cuts::{self, Taken};
 use crate::history::History;
 use crate::look::{Before, Expected, Looked, look_again, look_once, successors, take_over};
 use crate::pick::{self, Selection, selections};
@@ -121,7 +122,8 @@ impl<'a> Explorer<'a> {
         let (truth, incarnation) = (&history.truth, history.incarnation);
         let (least, most) = history.after_power_loss(crash.time());
         let gone = history.gone(crash.time());
-        let expected = Expected { truth, least, most, gone, incarnation, before: None };
+        let cuts = history.cuts(crash.time());
+        let expected = Expected { truth, least, most, gone, incarnation, cuts, before: None };
         for selection in selections(crash, effort.few, effort.images, random) {
             let Some((image, seed)) = self.new_image(crash, &selection, expected) else { continue };
             self.counts.first += 1;
@@ -133,7 +135,7 @@ impl<'a> Explorer<'a> {
             let times = whole + usize::from(random.chance(effort.deeper.fract()));
             if times > 0 {
                 let before = Before { truth, gone };
-                let first = First { mode: history.mode, before, incarnation, site: &site };
+                let first = First { mode: history.mode, before, cuts, incarnation, site: &site };
                 self.deeper(&image, &looked, &first, times, &mut random)?;
             }
         }
@@ -152,9 +154,10 @@ impl<'a> Explorer<'a> {
         let left = mix(restarted.fingerprint_with_space(), looked.truth.print());
         let left = mix(left, looked.gone().print());
         let left = mix(left, mix(looked.incarnation, u64::from(mode == WriteMode::Pwrite)));
+        let left = mix(left, cuts::print(expected.cuts));
         if self.seen.insert_left(left) {
             self.counts.whole += 1;
-            look_again(image, &restarted, mode, &looked)?;
+            look_again(image, &restarted, mode, &looked, expected.cuts)?;
         }
         Ok(looked)
     }
@@ -176,11 +179,11 @@ impl<'a> Explorer<'a> {
     }
 
     fn is_new(&mut self, print: u64, expected: Expected<'_>) -> Option<u64> {
-        let Expected { truth, least, most, gone, .. } = expected;
+        let Expected { truth, least, most, gone, cuts, .. } = expected;
         let last = truth.0.last().and_then(|group| group.0[0].1[0].first()).copied();
         let end = [least, most, truth.0.len(), usize::from(last.unwrap_or(0))];
         let obliged = end.into_iter().fold(print, |sum, number| mix(sum, number as u64));
-        let obliged = mix(obliged, gone.print());
+        let obliged = mix(mix(obliged, gone.print()), cuts::print(cuts));
         let (new, distinct) = self.seen.insert(print, obliged);
         self.counts.distinct += u64::from(distinct);
         new.then_some(mix(self.seed, obliged))
@@ -224,7 +227,7 @@ impl<'a> Explorer<'a> {
         first: &First<'_>,
         random: &mut Random,
     ) -> Result<(), Box<Violation>> {
-        let expected = expected_again(again, looked, first.before, first.incarnation);
+        let expected = expected_again(again, looked, (first.before, first.cuts), first.incarnation);
         if let Again::Died { time } = again {
             self.counts.deaths += 1;
             let died = guarded(|| died(journal, *time, first, expected));
@@ -250,14 +253,15 @@ impl<'a> Explorer<'a> {
             let (least, most) = history.after_death(time);
             let (truth, incarnation) = (&history.truth, history.incarnation);
             let gone = history.gone(time);
-            let expected = Expected { truth, least, most, gone, incarnation, before: None };
+            let cuts = history.cuts(time);
+            let expected = Expected { truth, least, most, gone, incarnation, cuts, before: None };
             self.counts.deaths += 1;
             let site = |again| Site::death(history, time, whose, again);
             let looked = guarded(|| take_over(&survivor, history.mode, actor, expected))
                 .map_err(|what| violation(what, &site(None), &[]))?;
             let mut random = Random::new(mix(self.seed, survivor.fingerprint()));
             let before = Before { truth, gone };
-            let first = First { mode: history.mode, before, incarnation, site: &site };
+            let first = First { mode: history.mode, before, cuts, incarnation, site: &site };
             let again = Again::Synced { picks: None };
             self.again(&survivor.journal(), &again, &looked, &first, &mut random)?;
         }
@@ -269,6 +273,7 @@ impl<'a> Explorer<'a> {
 struct First<'a> {
     mode: WriteMode,
     before: Before<'a>,
+    cuts: &'a [Taken],
     incarnation: u64,
     site: &'a dyn Fn(Option<Again>) -> Site,
 }
@@ -294,7 +299,7 @@ pub(crate) fn heir_of_recovery(incarnation: u64) -> Actor {
 pub(crate) fn expected_again<'a>(
     again: &Again,
     looked: &'a Looked,
-    before: Before<'a>,
+    (before, cuts): (Before<'a>, &'a [Taken]),
     incarnation: u64,
 ) -> Expected<'a> {
     let all = looked.truth.0.len();
@@ -307,7 +312,8 @@ pub(crate) fn expected_again<'a>(
         Again::Synced { .. } => (all, all),
     };
     let (truth, incarnation) = (&looked.truth, incarnation + 2);
-    Expected { truth, least, most, gone: looked.gone(), incarnation, before: Some(before) }
+    let (gone, before) = (looked.gone(), Some(before));
+    Expected { truth, least, most, gone, incarnation, cuts, before }
 }
 
 fn violation(what: String, site: &Site, lost: &[(&Crash, &Selection)]) -> Box<Violation> {

@@ -7,6 +7,7 @@ use falaj::internals::format::settings::WriteMode;
 use falaj_twin::memory::Journal;
 
 use crate::actor::Actor;
+use crate::cuts::{self, Taken};
 use crate::machine::{Machine, with_patience};
 use crate::op::Op;
 use crate::truth::{Gone, Truth};
@@ -79,6 +80,8 @@ pub struct History {
     pub trims: Trims,
     /// Its compactions.
     pub compactions: Compactions,
+    /// Its cuts.
+    pub cuts: Vec<Taken>,
 }
 
 impl History {
@@ -120,6 +123,11 @@ impl History {
     /// Records that must be gone after an event, and those that may be.
     pub fn gone(&self, time: usize) -> Gone<'_> {
         self.compactions.gone(&self.trims, time)
+    }
+
+    /// Cuts that were complete after an event.
+    pub fn cuts(&self, time: usize) -> &[Taken] {
+        cuts::until(&self.cuts, time)
     }
 
     /// A process of the same incarnation, on a machine where its other processes are dead.

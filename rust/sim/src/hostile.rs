@@ -73,8 +73,15 @@ pub fn foreign_blocks(mode: WriteMode) -> Result<u64, String> {
         put(&whole, &path, end, theirs.get(end..).unwrap_or_default())?;
         let all = machine.truth.0.len();
         let (truth, incarnation) = (&machine.truth, machine.incarnation());
-        let expected =
-            Expected { truth, least: all, most: all, gone: NOTHING, incarnation, before: None };
+        let expected = Expected {
+            truth,
+            least: all,
+            most: all,
+            gone: NOTHING,
+            incarnation,
+            cuts: &[],
+            before: None,
+        };
         look(&whole, mode, expected).map_err(|what| format!("behind {len} appends: {what}"))?;
         looks += 1;
     }

@@ -5,6 +5,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | [`cuts`] | cuts as a shipper takes them, and what they oblige to |
 //! | [`op`], [`machine`] | workloads of processes one after another, on a machine in memory |
 //! | [`crew`] | concurrent processes that write to one log, switched after any store |
 //! | [`jobs`], [`members`] | concurrent processes that share a queue's jobs, and a group's partitions |
@@ -31,6 +32,7 @@ pub mod campaign;
 #[cfg(falaj_canaries)]
 pub mod canaries;
 pub mod crew;
+pub mod cuts;
 pub mod explore;
 pub mod history;
 pub mod hostile;

@@ -16,9 +16,10 @@ use falaj::internals::log::{Log, Member};
 use falaj_twin::memory::MemoryStorage;
 
 use crate::actor::Actor;
+use crate::cuts::{self, Taken};
 use crate::machine::{
-    GROUPED, PRODUCER, SERIES, append_last, append_once, append_parts, commit, compact, open,
-    open_to_read, with_patience,
+    GROUPED, PRODUCER, SERIES, append_last, append_once, append_parts, commit, compact, ends_of,
+    open, open_to_read, with_patience,
 };
 use crate::truth::{CURSOR, Found, Gone, Group, TOPICS, Truth};
 
@@ -35,6 +36,8 @@ pub struct Expected<'a> {
     pub gone: Gone<'a>,
     /// The last incarnation.
     pub incarnation: u64,
+    /// Cuts that were taken.
+    pub cuts: &'a [Taken],
     /// Other content that a reader may see before recovery (`docs/GUARANTEES.md`, "Power failure").
     pub before: Option<Before<'a>>,
 }
@@ -116,7 +119,7 @@ pub fn look(
     expected: Expected<'_>,
 ) -> Result<Looked, String> {
     let looked = look_once(image, mode, expected)?;
-    look_again(image, &image.restart(), mode, &looked)?;
+    look_again(image, &image.restart(), mode, &looked, expected.cuts)?;
     Ok(looked)
 }
 
@@ -129,7 +132,7 @@ pub fn look_once(
     mode: WriteMode,
     expected: Expected<'_>,
 ) -> Result<Looked, String> {
-    let Expected { truth, incarnation, .. } = expected;
+    let Expected { truth, incarnation, cuts, .. } = expected;
     with_patience(image);
     let draw = image.fingerprint();
     let durable = read_before_recovery(image, mode, expected, draw)?;
@@ -146,8 +149,10 @@ pub fn look_once(
             ));
         }
     }
+    cuts::holds(&process.log, cuts).map_err(|e| format!("after recovery: {e}"))?;
     // Append as much as was lost: if old bytes came back, they would come back behind this.
     let lost = truth.0.get(found).cloned();
+    let mut ends = if lost.is_some() { ends_of(truth, found) } else { Vec::new() };
     let new = lost.unwrap_or(Group::one(0, vec![vec![b'~'; 40]])).twin(b'~');
     let longer = truth.first(found).and(new);
     let incarnation = incarnation + 1;
@@ -155,11 +160,17 @@ pub fn look_once(
     let truth = longer;
     let mut looked = Looked { process, truth, trimmed, compacted, taken, recovered, incarnation };
     go_on(&mut looked)?;
+    if !cuts.is_empty() && compacted == 0 {
+        // After a second crash the lost group may be one like the new one.
+        let now = ends_of(&looked.truth, found);
+        ends.retain(|end| !now.contains(end));
+        cuts::misses(&looked.process.log, &ends)?;
+    }
     Ok(looked)
 }
 
 /// The second half of [`look`]: a second reader, and what the next incarnation finds after a
-/// restart.
+/// restart. It takes a cut, too.
 ///
 /// # Errors
 /// The first check that failed.
@@ -168,6 +179,7 @@ pub fn look_again(
     restarted: &MemoryStorage,
     mode: WriteMode,
     looked: &Looked,
+    cuts: &[Taken],
 ) -> Result<(), String> {
     let Looked { truth, incarnation, .. } = looked;
     let (all, gone) = (truth.0.len(), looked.gone());
@@ -178,7 +190,8 @@ pub fn look_again(
     with_patience(restarted);
     let next = start(restarted, mode, Actor::new(incarnation + 1))?;
     let same = truth.found(&next.log, all..=all, gone);
-    same.map(drop).map_err(|e| format!("after recovering what was recovered: {e}"))
+    same.map_err(|e| format!("after recovering what was recovered: {e}"))?;
+    cuts::rises(restarted, mode, &next.log, truth, gone, cuts)
 }
 
 fn read_before_recovery(
@@ -214,7 +227,7 @@ pub fn take_over(
     actor: Actor,
     expected: Expected<'_>,
 ) -> Result<Looked, String> {
-    let Expected { truth, .. } = expected;
+    let Expected { truth, cuts, .. } = expected;
     let incarnation = actor.incarnation();
     with_patience(survivor);
     let draw = survivor.fingerprint();
@@ -224,11 +237,14 @@ pub fn take_over(
     let (log, allowed) = (&process.log, expected.allowed());
     let found = truth.found_and_asked(log, allowed, expected.gone, draw)?;
     let Found { groups, trimmed, taken } = found;
+    cuts::holds(log, cuts)?;
     let truth = truth.first(groups).and(Group::one(0, vec![vec![b'~'; 40]]));
     let compacted = expected.gone.compacted;
     let mut looked = Looked { process, truth, trimmed, compacted, taken, recovered, incarnation };
     go_on(&mut looked)?;
-    looked.process.log.sync().map_err(|e| format!("sync: {e}"))?;
+    let log = &looked.process.log;
+    log.sync().map_err(|e| format!("sync: {e}"))?;
+    cuts::rises(survivor, mode, log, &looked.truth, looked.gone(), cuts)?;
     Ok(looked)
 }
 

@@ -23,6 +23,7 @@ use falaj::internals::storage::Storage;
 use falaj_twin::memory::MemoryStorage;
 
 use crate::actor::Actor;
+use crate::cuts::{self, Shipper, Taken};
 use crate::history::{Compactions, History, Moments, Trims, at};
 use crate::op::{Op, PARTS};
 use crate::truth::{
@@ -31,7 +32,8 @@ use crate::truth::{
 
 /// Bytes of a segment: small, so that images are cheap and rolls frequent.
 pub const SEGMENT: u64 = 16 << 10;
-const GENERATION: [u8; 16] = [7; 16];
+/// Generation of the log.
+pub const GENERATION: [u8; 16] = [7; 16];
 /// Name of the producer whose appends are idempotent.
 pub const PRODUCER: &str = "p";
 /// Name of the producer of conditional groups, whose sequences count in each topic alone.
@@ -60,6 +62,8 @@ pub struct Machine {
     durable: Moments,
     trims: Trims,
     compactions: Compactions,
+    cuts: Vec<Taken>,
+    shipper: Shipper,
 }
 
 /// Dropping a machine leaves no process behind that would sync.
@@ -98,7 +102,7 @@ impl Machine {
 
     fn on(storage: MemoryStorage, mode: WriteMode) -> Self {
         let (truth, begun, committed, durable) = Default::default();
-        let (trims, compactions) = Default::default();
+        let (trims, compactions, cuts, shipper) = Default::default();
         let (incarnation, slot, first, log) = (1, 0, None, None);
         Self {
             storage,
@@ -113,6 +117,8 @@ impl Machine {
             durable,
             trims,
             compactions,
+            cuts,
+            shipper,
         }
     }
 
@@ -164,6 +170,7 @@ impl Machine {
             durable: std::mem::take(&mut self.durable),
             trims: std::mem::take(&mut self.trims),
             compactions: std::mem::take(&mut self.compactions),
+            cuts: std::mem::take(&mut self.cuts),
         }
     }
 
@@ -214,6 +221,7 @@ impl Machine {
                 self.is_durable();
                 Ok(())
             }
+            Op::Cut => self.cut(),
             Op::Seal => self.log()?.sync_sealed(),
             Op::Trim => self.trim(),
             Op::Compact => self.compact(),
@@ -259,12 +267,39 @@ impl Machine {
         Ok(())
     }
 
+    /// Take a cut without a sync, as where a log cannot be synced, and one with it.
+    fn cut(&mut self) -> Result<()> {
+        let log = self.log()?;
+        let wrong = |what| Error::InvalidArgument { what };
+        let (mode, all) = (self.mode, self.truth.0.len());
+        let ends = self.shipper.cut(&self.storage, mode, &log)?;
+        let groups = cuts::groups(&self.truth, ends.map(|(next, _)| next)).map_err(wrong)?;
+        // Recovery may have to find out what is on disk.
+        let durable = at(&self.durable, self.storage.events()).max(groups);
+        self.durable.push((self.storage.events(), durable));
+        log.sync()?;
+        self.is_durable();
+        let ends = self.shipper.cut(&self.storage, mode, &log)?;
+        let (time, last) = (self.storage.events(), self.cuts.last());
+        let Some(taken) = self.shipper.ship(time, ends, last)? else { return Ok(()) };
+        let groups = cuts::groups(&self.truth, taken.nexts()).map_err(wrong)?;
+        if groups != all {
+            return Err(wrong(format!("a cut has {groups} groups, and not {all}")));
+        }
+        if self.storage.fingerprint() % BUILT == 0 {
+            self.shipper.build(&taken, mode, &self.truth, self.gone()).map_err(wrong)?;
+        }
+        self.cuts.push(taken);
+        Ok(())
+    }
+
     fn is_durable(&mut self) {
         self.durable.push((self.storage.events(), self.truth.0.len()));
     }
 
     fn end_incarnation(&mut self) -> Result<()> {
         self.log = None;
+        self.shipper = Shipper::default();
         self.first = None;
         self.incarnation += 1;
         // The opening belongs to the step: most can go wrong in recovery.
@@ -359,6 +394,7 @@ impl Machine {
         self.truth.0.truncate(at(&self.committed, time));
         self.compactions.begun.retain(|(since, _)| *since <= time);
         self.compactions.done.retain(|(since, _)| *since <= time);
+        self.cuts.retain(|cut| cut.time <= time);
         let left = self.truth.0.len();
         self.begun.retain(|(since, groups)| *since <= time && *groups <= left);
         self.all_die();
@@ -373,9 +409,12 @@ impl Machine {
         let first = self.first();
         (1..=slot).for_each(|slot| first.beside(slot).dies());
         self.log = None;
+        self.shipper = Shipper::default();
     }
 }
 
+/// Of so many cuts, one is built from its pieces.
+const BUILT: u64 = 4;
 /// Events until an append to two topics is visible, when it neither rolls nor repairs.
 const VISIBLE: usize = 10;
 /// Calls after which a loop counts as endless: a thousand times what a machine needs.
@@ -408,7 +447,8 @@ pub fn group(op: Op, number: usize) -> Group {
     }
 }
 
-fn settings(mode: WriteMode) -> LogSettings {
+/// How processes of a machine open the log.
+pub fn settings(mode: WriteMode) -> LogSettings {
     LogSettings {
         generation: GENERATION,
         segment_bytes: SEGMENT,
@@ -436,7 +476,15 @@ pub fn open(storage: &MemoryStorage, mode: WriteMode, actor: Actor) -> Result<Ar
 /// # Errors
 /// Those of the engine.
 pub fn open_to_read(storage: &MemoryStorage, mode: WriteMode) -> Result<Arc<Log>> {
-    Log::open(Arc::new(storage.clone()), Path::new(DIR), settings(mode), None)
+    open_to_read_at(storage, mode, Path::new(DIR))
+}
+
+/// Open a log of the same generation in another directory as a reader.
+///
+/// # Errors
+/// Those of the engine.
+pub fn open_to_read_at(storage: &MemoryStorage, mode: WriteMode, dir: &Path) -> Result<Arc<Log>> {
+    Log::open(Arc::new(storage.clone()), dir, settings(mode), None)
 }
 
 /// Append the last group, as its producer or its bulk load would.
@@ -587,6 +635,14 @@ pub fn compact(log: &Arc<Log>, number: usize) -> Result<Compacted> {
         last: None,
     };
     log.compact(&how, &mut |_, _| Ok(()))
+}
+
+/// Where a group ends in each of its topics, and the checksum of its block there.
+pub fn ends_of(truth: &Truth, number: usize) -> Vec<(u32, u64, u32)> {
+    let end = |(topic, values): &(u32, Vec<Vec<u8>>)| {
+        (*topic, truth.count(*topic, number + 1), crc32(encode(values).body()))
+    };
+    truth.0[number].0.iter().map(end).collect()
 }
 
 fn encode(values: &[Vec<u8>]) -> BodyWriter {

@@ -26,6 +26,8 @@ pub enum Op {
     Roll,
     /// Flush: everything committed is on disk.
     Sync,
+    /// Take cuts of the log as a shipper does: of what is on disk by now, and of everything.
+    Cut,
     /// Sync sealed segments, as the background thread does in every mode.
     Seal,
     /// Trim all topics, wholly or up to the last group.
@@ -57,6 +59,8 @@ pub enum Deadly {
     Roll,
     /// A sync.
     Sync,
+    /// A cut.
+    Cut,
     /// A durable append.
     Durable,
     /// The commit of a bulk load.
@@ -78,6 +82,7 @@ impl Deadly {
             Self::Large => Op::Large,
             Self::Roll => Op::Roll,
             Self::Sync => Op::Sync,
+            Self::Cut => Op::Cut,
             Self::Durable => Op::Durable,
             Self::Job => Op::Job,
             Self::Trim => Op::Trim,
@@ -88,7 +93,8 @@ impl Deadly {
     }
 }
 
-/// The steps of short workloads.
+/// The steps of short workloads. A cut leaves what a sync leaves, and asks for more; so it stands for
+/// both.
 pub const SHORT: [Op; 16] = [
     Op::Append,
     Op::Extend,
@@ -98,7 +104,7 @@ pub const SHORT: [Op; 16] = [
     Op::Durable,
     Op::Job,
     Op::Roll,
-    Op::Sync,
+    Op::Cut,
     Op::Trim,
     Op::Close,
     Op::Reopen,
@@ -109,10 +115,11 @@ pub const SHORT: [Op; 16] = [
 ];
 
 /// The steps in which a process of a longer workload may die.
-pub const DEADLY: [Deadly; 9] = [
+pub const DEADLY: [Deadly; 10] = [
     Deadly::Large,
     Deadly::Roll,
     Deadly::Sync,
+    Deadly::Cut,
     Deadly::Durable,
     Deadly::Job,
     Deadly::Trim,
@@ -122,13 +129,22 @@ pub const DEADLY: [Deadly; 9] = [
 ];
 
 /// Steps of workloads about compaction: some have keys, some make segments.
-pub const COMPACTING: [Op; 8] =
-    [Op::Extend, Op::Extend, Op::Durable, Op::Job, Op::Roll, Op::Compact, Op::Compact, Op::Reopen];
+pub const COMPACTING: [Op; 9] = [
+    Op::Extend,
+    Op::Extend,
+    Op::Durable,
+    Op::Job,
+    Op::Roll,
+    Op::Cut,
+    Op::Compact,
+    Op::Compact,
+    Op::Reopen,
+];
 
 /// Sixteenths in [`Op::Die`].
 pub const PARTS: u8 = 16;
 
-const NAMES: [(Op, &str); 19] = [
+const NAMES: [(Op, &str); 20] = [
     (Op::Append, "append"),
     (Op::Extend, "extend"),
     (Op::Group, "group"),
@@ -139,6 +155,7 @@ const NAMES: [(Op, &str); 19] = [
     (Op::Job, "job"),
     (Op::Roll, "roll"),
     (Op::Sync, "sync"),
+    (Op::Cut, "cut"),
     (Op::Seal, "seal"),
     (Op::Trim, "trim"),
     (Op::Compact, "compact"),

@@ -137,7 +137,7 @@ fn long(random: &mut Random) -> Vec<Op> {
     (0..len)
         .map(|_| match random.below(20) {
             0..3 => Op::Die(*random.pick(&DEADLY), random.below(PARTS.into()) as u8),
-            3 => Op::Seal,
+            3 => *random.pick(&[Op::Seal, Op::Sync]),
             _ => *random.pick(&SHORT),
         })
         .collect()

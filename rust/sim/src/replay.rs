@@ -59,21 +59,23 @@ fn crash(history: &History, site: &Site, nowhere: &mut Option<String>) -> Result
             image = crash.image(&read(&crash, picks)?);
             let (least, most) = history.after_power_loss(*time);
             let gone = history.gone(*time);
-            let expected = Expected { truth, least, most, gone, incarnation, before: None };
+            let cuts = history.cuts(*time);
+            let expected = Expected { truth, least, most, gone, incarnation, cuts, before: None };
             (look(&image, mode, expected)?, again)
         }
         Site::Death { time, whose, again, .. } => {
             image = history.journal.killed_at(*time);
             let (least, most) = history.after_death(*time);
             let gone = history.gone(*time);
-            let expected = Expected { truth, least, most, gone, incarnation, before: None };
+            let cuts = history.cuts(*time);
+            let expected = Expected { truth, least, most, gone, incarnation, cuts, before: None };
             let actor = successors(history.heir()).into_iter().find(|(_, name)| name == whose);
             let (actor, _): (Actor, _) = actor.ok_or("no such successor")?;
             (take_over(&image, mode, actor, expected)?, again)
         }
     };
     let Some(again) = again else { return Ok(()) };
-    let before = Before { truth, gone: history.gone(*time) };
+    let before = (Before { truth, gone: history.gone(*time) }, history.cuts(*time));
     if matches!(again, Again::Synced { .. }) {
         looked.process.log.sync().map_err(|e| format!("sync after recovery: {e}"))?;
     }

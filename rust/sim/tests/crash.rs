@@ -183,7 +183,8 @@ fn what_compaction_removed_does_not_come_back_behind_a_trim() {
     for time in history.from..=history.journal.len() {
         let (least, most) = history.after_power_loss(time);
         let gone = history.gone(time);
-        let expected = Expected { truth, least, most, gone, incarnation, before: None };
+        let cuts = history.cuts(time);
+        let expected = Expected { truth, least, most, gone, incarnation, cuts, before: None };
         let crash = history.journal.crash_at(time);
         let is_removal = |c: &Choice| matches!(&c.what, Undecided::Name(n) if n.ends_with(".log"));
         removals += crash.choices().iter().filter(|choice| is_removal(choice)).count();

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`memory`] | crash images: live and durable bytes apart, in sectors of 512 bytes |
 //! | [`faulty`] | any storage, with errors planted at the k-th call |
+//! | [`place`] | what cuts of a store brought to another place |
 //!
 //! Owns both implementations of [`falaj::internals::storage::Storage`]. Invariant: they keep its contract, which
 //! `rust/log/tests/storage` asks of them and of the kernel's files alike. The engine's unit tests include this
@@ -12,3 +13,4 @@
 
 pub mod faulty;
 pub mod memory;
+pub mod place;

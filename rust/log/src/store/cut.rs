@@ -469,15 +469,9 @@ fn durable_log(
 ) -> Result<Arc<LogCut>> {
     // Only where it could not be opened, as its topic was deleted.
     let deleted = || Error::TopicDeleted { name: topic.name.clone() };
-    let end = log.ok_or_else(deleted)?.durable().unwrap_or_default();
+    let log = log.ok_or_else(deleted)?;
     let known = known.filter(|known| known.dir == dir).map(|known| &known.cut);
-    let settings = store.log_settings(topic);
-    let at = CutAt::Durable(end);
-    let made = LogCut::make(store.storage(), dir, &settings, at, known.map(|cut| &**cut))?;
-    Ok(match (made, known) {
-        (None, Some(known)) => Arc::clone(known),
-        (made, _) => Arc::new(made.ok_or_else(|| Error::corrupt(dir, 0, "a cut of nothing"))?),
-    })
+    LogCut::durable(store.storage(), log, &store.log_settings(topic), known)
 }
 
 pub(super) fn is_gone(store: &Store, topic: &TopicSettings) -> bool {

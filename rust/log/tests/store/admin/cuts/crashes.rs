@@ -34,10 +34,10 @@ fn crashed_after(work: impl Fn(&Store, &mut Vec<Cut>)) {
                     assert!(now.is_some_and(|now| now.2 >= next), "{name} at {next}");
                 }
                 let mut place = Place::default();
-                place.ship(&cut);
+                place.ship(&cut).unwrap();
                 // Some of them, since it costs most of the time.
                 if restored % every(3) == 0 {
-                    place.check(&cut, &image, Path::new("/restored"));
+                    check(&place, &cut, &image, Path::new("/restored"));
                 }
                 restored += 1;
             })
@@ -95,9 +95,9 @@ fn bytes_that_were_carried_over_count_as_the_same() {
     assert_eq!(ends(&second)[0].2, 60);
     assert_contains(&store, &first, "before");
     let mut place = Place::default();
-    place.ship(&first);
-    place.ship(&second);
-    place.check(&second, &storage, Path::new("/copy"));
+    place.ship(&first).unwrap();
+    place.ship(&second).unwrap();
+    check(&place, &second, &storage, Path::new("/copy"));
     let journal = machine.journal();
     for time in machine.events().saturating_sub(60)..journal.len() {
         let killed: Arc<dyn Storage> = Arc::new(journal.killed_at(time));

@@ -12,8 +12,6 @@ use falaj::internals::consumer::{GroupMember, Start};
 use falaj::internals::error::Error;
 use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::control::{at, flag};
-use falaj::internals::format::names;
-use falaj::internals::format::segment::{Mark, header_pages};
 use falaj::internals::log::SegmentCut;
 use falaj::internals::queue::{QueueFile, QueueOptions};
 use falaj::internals::storage::real::RealStorage;
@@ -22,6 +20,7 @@ use falaj::internals::store::{Cut, CutLog, Store, TopicOptions};
 use falaj::internals::topic::{CompactOptions, NewRecord, SyncMode, Topic};
 use falaj_twin::faulty::{Call, FailureKind, Fault, FaultyStorage};
 use falaj_twin::memory::MemoryStorage;
+use falaj_twin::place::Place;
 
 use super::backup::step;
 use crate::stores::{
@@ -31,90 +30,18 @@ use crate::stores::{
 /// Bytes of the smallest segments.
 pub(super) const SMALL: u64 = 64 << 10;
 
-/// Log, sequence, salt and compaction.
-type Identity = (String, u64, u64, u64);
-
-/// A place that gets from each cut only what it does not have yet.
-#[derive(Default)]
-struct Place {
-    /// Bytes of each segment from the first block on, and how far they go.
-    segments: BTreeMap<Identity, Vec<u8>>,
-    bytes: u64,
-}
-
-impl Place {
-    fn ship(&mut self, cut: &Cut) {
-        for (i, log) in cut.logs().iter().enumerate() {
-            for segment in log.segments() {
-                let header = &segment.header;
-                let identity = (log.directory(), header.sequence, header.salt, header.compaction());
-                let had = self.segments.entry(identity).or_default();
-                let end = segment.len - FIRST_BLOCK;
-                for extent in log.extents(header.sequence, FIRST_BLOCK + had.len() as u64).unwrap()
-                {
-                    self.bytes += extent.end - extent.start;
-                    had.resize((extent.start - FIRST_BLOCK) as usize, 0);
-                    had.extend(cut.read(i, header.sequence, extent).unwrap());
-                }
-                if (had.len() as u64) < end {
-                    had.resize(end as usize, 0);
-                }
-            }
-        }
+/// Build the store of a cut and check all of it; return that store.
+fn check(place: &Place, cut: &Cut, storage: &Arc<dyn Storage>, path: &Path) -> Store {
+    place.build(cut, storage, path).unwrap();
+    let reader = open_to_read(storage, path).unwrap();
+    let found = reader.verify(None, &mut quietly).unwrap();
+    assert!(found.is_sound(), "{found:?}");
+    let restored = open(storage, path).unwrap();
+    for end in ends(cut) {
+        let topic = Topic::open(&restored, &end.0, &TopicOptions::default()).unwrap();
+        assert_eq!(topic.end(end.1).unwrap(), end.2, "{end:?}");
     }
-
-    /// Write a cut into an empty directory, from the bytes that the place has.
-    fn restore(&self, cut: &Cut, storage: &Arc<dyn Storage>, path: &Path) {
-        let make = |path: &Path| storage.create_dir(path, 0o700).unwrap();
-        let put = |path: &Path, parts: &[(u64, &[u8])], len: u64| {
-            let file = storage.open(path, OpenMode::CreateNew(0o600)).unwrap();
-            file.allocate(len).unwrap();
-            for (position, bytes) in parts {
-                file.write_at(bytes, *position).unwrap();
-            }
-            file.sync_all().unwrap();
-        };
-        make(path);
-        ["logs", "topics", "consumers", "queues"].iter().for_each(|name| make(&path.join(name)));
-        for log in cut.logs() {
-            let dir = path.join("logs").join(log.directory());
-            make(&dir);
-            make(&dir.join("quarantine"));
-            put(&dir.join("lock"), &[], 0);
-            for segment in log.segments() {
-                let header = &segment.header;
-                let identity = (log.directory(), header.sequence, header.salt, header.compaction());
-                let (position, clean, succeeded) = (segment.end, !segment.sealed, segment.sealed);
-                let mark = Mark { serial: 1, position, clean, succeeded, ..Mark::default() };
-                let pages = header_pages(header, &mark);
-                let blocks = &self.segments[&identity][..(segment.len - FIRST_BLOCK) as usize];
-                let file = dir.join(names::segment(header.sequence));
-                put(&file, &[(0, &pages), (FIRST_BLOCK, blocks)], segment.len);
-            }
-        }
-        for file in cut.files() {
-            let to = path.join(&file.path);
-            if file.path.starts_with("topics/") {
-                make(to.parent().unwrap());
-            }
-            let parts: Vec<_> = file.parts.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
-            put(&to, &parts, file.len);
-        }
-    }
-
-    /// Restore a cut and check all of it; return the restored store.
-    fn check(&self, cut: &Cut, storage: &Arc<dyn Storage>, path: &Path) -> Store {
-        self.restore(cut, storage, path);
-        let reader = open_to_read(storage, path).unwrap();
-        let found = reader.verify(None, &mut quietly).unwrap();
-        assert!(found.is_sound(), "{found:?}");
-        let restored = open(storage, path).unwrap();
-        for end in ends(cut) {
-            let topic = Topic::open(&restored, &end.0, &TopicOptions::default()).unwrap();
-            assert_eq!(topic.end(end.1).unwrap(), end.2, "{end:?}");
-        }
-        restored
-    }
+    restored
 }
 
 /// Name, partition, next offset and checksum.
@@ -190,9 +117,9 @@ fn cuts_beside_writers_rise_and_each_one_restores_and_verifies() {
                 keyed(&prices, i * 150, (i + 1) * 150, 20);
                 let least = orders.end(0).unwrap();
                 let cut = store.cut(before.as_ref()).unwrap();
-                place.ship(&cut);
+                place.ship(&cut).unwrap();
                 before.iter().for_each(|before| assert_rose(before, &cut));
-                let restored = place.check(&cut, storage, &root.join(format!("copy-{i}")));
+                let restored = check(&place, &cut, storage, &root.join(format!("copy-{i}")));
                 let copy = topic(&restored, "orders");
                 let end = copy.end(0).unwrap();
                 assert!(end >= least, "{end} of {least}");
@@ -214,8 +141,8 @@ fn cuts_beside_writers_rise_and_each_one_restores_and_verifies() {
         let mut names: Vec<_> = ends(&cut).into_iter().map(|end| end.0).collect();
         names.sort_unstable();
         assert_eq!(names, ["later", "orders", "prices"]);
-        place.ship(&cut);
-        place.check(&cut, storage, &root.join("last"));
+        place.ship(&cut).unwrap();
+        check(&place, &cut, storage, &root.join("last"));
         assert_contains(&store, before.as_ref().unwrap(), "trimmed, compacted or deleted");
         drop(queue);
     });
@@ -229,12 +156,12 @@ fn only_what_came_since_the_cut_before_is_read_again() {
         fill(&orders, 0, 500);
         let mut place = Place::default();
         let first = store.cut(None).unwrap();
-        place.ship(&first);
+        place.ship(&first).unwrap();
         let all = place.bytes;
         assert!(all > 250_000 && first.logs()[0].segments().len() > 3, "{all}");
         fill(&orders, 500, 501);
         let second = store.cut(Some(&first)).unwrap();
-        place.ship(&second);
+        place.ship(&second).unwrap();
         assert!(place.bytes - all < 1000, "{}", place.bytes - all);
         let last = &second.logs()[0].segments().last().unwrap();
         assert!(!last.sealed && last.end == last.len);
@@ -284,9 +211,9 @@ fn logs_that_keep_cursors_in_each_other_agree_in_every_cut() {
         begun.store(false, Ordering::SeqCst);
         let cut = cut.unwrap();
         before.iter().for_each(|before| assert_rose(before, &cut));
-        place.ship(&cut);
+        place.ship(&cut).unwrap();
         let process: Arc<dyn Storage> = Arc::new(machine.process());
-        let copy = place.check(&cut, &process, format!("/copy-{i}").as_ref());
+        let copy = check(&place, &cut, &process, format!("/copy-{i}").as_ref());
         let [a, b] = ["a", "b"].map(|name| topic(&copy, name));
         for (name, from, to) in [("there", &a, &b), ("back", &b, &a)] {
             let next = there(name, from, to, &copy).parts().unwrap()[0].next;
@@ -328,15 +255,15 @@ fn a_compacted_segment_is_another_one_though_its_sequence_and_salt_stay() {
         let blocks = is.len - FIRST_BLOCK;
         assert!(bytes + SMALL < blocks, "{bytes} of {blocks}: the hole was read");
         let mut place = Place::default();
-        place.ship(&second);
-        place.check(&second, storage, &root.join("copy"));
+        place.ship(&second).unwrap();
+        check(&place, &second, storage, &root.join("copy"));
         assert_contains(&store, &first, "compacted");
         // And once more, as the number is another one each time.
         keyed(&prices, 700, 800, 7);
         compact(&prices);
         let third = store.cut(Some(&second)).unwrap();
-        place.ship(&third);
-        place.check(&third, storage, &root.join("again"));
+        place.ship(&third).unwrap();
+        check(&place, &third, storage, &root.join("again"));
     });
 }
 
@@ -420,14 +347,14 @@ fn a_log_that_cannot_be_synced_keeps_its_end_and_the_others_go_on() {
         |cut: &Cut| -> BTreeMap<_, _> { ends(cut).into_iter().map(|end| (end.0, end.2)).collect() };
     assert_eq!(at(&second), [("bad".to_owned(), 20), ("good".to_owned(), 30)].into());
     let mut place = Place::default();
-    place.ship(&second);
+    place.ship(&second).unwrap();
     let memory: Arc<dyn Storage> = Arc::new(machine.process());
-    place.check(&second, &memory, Path::new("/copy"));
+    check(&place, &second, &memory, Path::new("/copy"));
     faulty.heal();
     let third = store.cut(Some(&second)).unwrap();
     assert_eq!(at(&third), [("bad".to_owned(), 30), ("good".to_owned(), 30)].into());
-    place.ship(&third);
-    place.check(&third, &memory, Path::new("/saved"));
+    place.ship(&third).unwrap();
+    check(&place, &third, &memory, Path::new("/saved"));
 }
 
 #[test]
