@@ -167,6 +167,20 @@ fn a_hole_before_the_end_of_a_segment_is_an_error() {
     }
 }
 
+/// Two rolls without a sync between them: the segments behind a lost end block are lost with it.
+///
+/// They were kept once, and then no cut of the log could be made, and no backup.
+#[test]
+fn a_cut_can_be_made_of_a_log_that_lost_an_end_block_between_rolls() {
+    for site in [
+        "mapped/cut,roll,other,roll/79/11:0",
+        "mapped/cut,roll,roll,other/77/12:0,13:0",
+        "pwrite/cut,roll,roll,other/73/12:0,13:0",
+    ] {
+        assert_eq!(replay(site), Ok(None), "{site}");
+    }
+}
+
 /// A process dies in compaction before its removals are synced, and a trim follows.
 ///
 /// Removed records do not come back without the records that they continued (found with seed

@@ -58,7 +58,7 @@ enum Beginning {
     Whole,
     /// A mark says that all were on disk: an error here is corruption.
     Marked,
-    /// Some are missing.
+    /// Some are missing, or the end block that names the segment is.
     Torn,
 }
 
@@ -321,8 +321,8 @@ impl Chain {
         *sequences = kept;
     }
 
-    /// After the last mark, a power failure may have lost a segment, or its beginning, and kept
-    /// later ones. Those are lost with it, and the log ends before them. A reader that believed
+    /// After the last mark, a power failure may have lost a segment, its beginning, or the end block
+    /// that names it, and kept later ones. Those are lost with it, and the log ends before them. A reader that believed
     /// half a beginning would look there for offsets that lie before it.
     fn split_torn(&self, mut sequences: Vec<u64>) -> Connected {
         let mut whole = sequences.len();
@@ -358,11 +358,27 @@ impl Chain {
         if segment.read_mark()?.is_some_and(|mark| mark.position > 0) {
             return Ok(Beginning::Marked);
         }
-        if introduced_until(&segment)?.is_none() {
+        // The newest one is connected, or it would not be here.
+        if introduced_until(&segment)?.is_none()
+            || !is_newest && self.lacks_end_block(segment.header())
+        {
             return Ok(Beginning::Torn);
         }
         enter(&self.known).whole.insert((sequence, salt));
         Ok(Beginning::Whole)
+    }
+
+    /// Return true if the segment before one is there, and its end block is not. False where that
+    /// cannot be read: its reader gets the error.
+    fn lacks_end_block(&self, header: &SegmentHeader) -> bool {
+        let Some(previous) = header.previous.filter(|_| !header.supersedes) else { return false };
+        // A segment that is elsewhere was on the disk there.
+        if self.storage.is_elsewhere() {
+            return false;
+        }
+        let before = self.open_uncached(previous.sequence);
+        let named = before.and_then(|before| names_successor(&before, previous.end, header));
+        matches!(named, Ok(false))
     }
 
     /// Return true for a segment that is part of the log, as the directory has it now.

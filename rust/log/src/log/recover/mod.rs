@@ -332,8 +332,8 @@ impl<'a> Recovery<'a> {
         } else {
             None
         };
-        // Only after another segment holds the chain together: a segment with a torn beginning may
-        // be the only connection of the ones before it.
+        // Only after another segment holds the chain together: a death in between must leave the
+        // next recovery what this one found.
         self.put_away(&cut_off)?;
         let (new_end, durable, known) = match moved {
             Some((end, durable)) => (end, durable, None),
