@@ -15,9 +15,8 @@ use super::super::registry::MembershipRef;
 use super::super::sweep::settled_id;
 use super::super::topics::read_settings;
 use super::super::{Store, StoreInner};
+use super::is_gone;
 use super::plan::{self, LogPlan};
-use super::unshipped::note_gap;
-use super::{carry_out, is_gone};
 use crate::error::{Error, Result};
 use crate::format::names;
 use crate::format::settings::TopicSettings;
@@ -104,7 +103,7 @@ impl Store {
         }
         let firsts = plan.firsts();
         if !firsts.is_empty() {
-            note_gap(&plan)?;
+            self.prepare(&plan)?;
             log.say_trimmed(&firsts)?;
         }
         Ok((true, plan.uncounted))
@@ -125,7 +124,7 @@ impl Store {
         let own = plans.remove(0);
         for mut plan in plans.into_iter().filter(|plan| !plan.firsts().is_empty()) {
             plan.log = self.open_log(&plan.tenants[0].settings)?;
-            match carry_out(&plan) {
+            match self.carry_out(&plan) {
                 Err(error) if !is_gone(&error) => return Err(error),
                 _ => {}
             }

@@ -125,7 +125,7 @@ impl Store {
         }
         for plan in plans {
             let Some(told) = logs.iter_mut().find(|log| log.dir == plan.dir) else { continue };
-            match if dry_run { would_remove(&plan) } else { carry_out(&plan) } {
+            match if dry_run { would_remove(&plan) } else { self.carry_out(&plan) } {
                 Ok(removed) => told.removed = removed,
                 Err(error) => told.problem = Some(error),
             }
@@ -166,6 +166,20 @@ impl Store {
         topics.into_iter().map(tenant).collect()
     }
 
+    fn carry_out(&self, plan: &LogPlan) -> Result<Removed> {
+        self.prepare(plan)?;
+        plan.log.trim(&plan.firsts())
+    }
+
+    /// Put on the disk what must be there before records go: the commits and acks by which they may.
+    fn prepare(&self, plan: &LogPlan) -> Result<()> {
+        let waits = plan.tenants.iter().any(|tenant| tenant.settings.retention.waits);
+        if waits && !plan.firsts().is_empty() {
+            self.sync_needs()?;
+        }
+        note_gap(plan)
+    }
+
     /// Group topics by log.
     fn by_log(&self, problems: &mut Vec<Error>) -> Result<BTreeMap<PathBuf, Vec<TopicSettings>>> {
         let mut logs = BTreeMap::<_, Vec<_>>::new();
@@ -204,11 +218,6 @@ impl Store {
 fn would_remove(plan: &LogPlan) -> Result<Removed> {
     let removable = plan.log.removable(&plan.firsts())?;
     Ok(Removed { segments: removable.sequences.len() as u64, bytes: removable.bytes })
-}
-
-fn carry_out(plan: &LogPlan) -> Result<Removed> {
-    note_gap(plan)?;
-    plan.log.trim(&plan.firsts())
 }
 
 /// Return true for errors of reading a topic while it is deleted.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::super::sidecar_check::read_consumer;
 use super::super::{Store, files};
 use super::settled::Settled;
-use crate::error::{DecodedIn, Error, Result};
+use crate::error::{DecodedIn, Error, IoResult, Result};
 use crate::format::consumer::{CUT, at, check_header, cut_at, entries, entry};
 use crate::format::queue::{QueueEnds, QueueHeader};
 use crate::format::settings::TopicSettings;
@@ -48,6 +48,25 @@ impl Store {
     /// As [`Store::needs`].
     pub(super) fn needs_in(&self, log: &Arc<Log>, topic: &TopicSettings) -> Result<Vec<Need>> {
         self.needs_of(&topic.generation, Some(Settled::of(log, topic)))
+    }
+
+    /// Sync the files of all groups and queues. A power failure after that brings back no need that is
+    /// lower than what was listed before.
+    ///
+    /// # Errors
+    /// `SystemCallFailed`.
+    pub(super) fn sync_needs(&self) -> Result<()> {
+        let storage = self.storage().as_ref();
+        let groups = files::list(storage, &self.layout().consumers())?;
+        let groups = groups.iter().filter_map(|name| self.layout().consumer(name).ok());
+        let queues = self.queues()?;
+        let queues: Result<Vec<_>> = queues.iter().map(|name| self.layout().queue(name)).collect();
+        for path in groups.chain(queues?) {
+            // It was removed meanwhile, and needs nothing.
+            let Some(file) = files::open_to_read(storage, &path)? else { continue };
+            file.sync_data().doing("sync", &path)?;
+        }
+        Ok(())
     }
 
     fn needs_of(&self, generation: &[u8; 16], settled: Option<Settled<'_>>) -> Result<Vec<Need>> {

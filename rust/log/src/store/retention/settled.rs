@@ -3,8 +3,9 @@
 //! Owns the look from a group's file or a queue's into the log of their topic. Without it, retention
 //! would wait for the next commit or ack to learn that records were synced since the last one.
 //! Invariant: a position counts only if the log has it on the disk, and is still the log that it was
-//! made for. So the group or the queue resumes there or later, whatever happens. Where a file or a
-//! record cannot be read, the lower position of the file counts. [`super::needs`] reads the files.
+//! made for. [`super::needs`] reads the files, and syncs them before records go. So the group or the
+//! queue resumes there or later, whatever happens. Where a file or a record cannot be read, the lower
+//! position of the file counts.
 //! See `docs/PROTOCOL.md`, "Retention by limits".
 
 use std::sync::Arc;

@@ -45,7 +45,7 @@ fn who_is_overtaken_by_another_one_takes_no_more_than_there_is_too_much() {
         };
         plan::apply_store(&mut plans, taken, most).unwrap();
         for plan in &plans {
-            carry_out(plan).unwrap();
+            store.carry_out(plan).unwrap();
         }
         assert!(taken_by_other.get() > 0);
         assert_eq!(orders.first(0).unwrap(), taken_by_other.get(), "overtaken at {overtaken_at}");

@@ -1,5 +1,8 @@
 //! Deaths and power cuts during retention: the log stays whole, and the next run finishes.
 
+use std::slice::from_ref;
+
+use falaj::internals::consumer::{GroupMember, Start};
 use falaj_twin::memory::{MemoryStorage, every};
 
 use super::*;
@@ -55,4 +58,39 @@ fn a_power_cut_anywhere_in_retention_leaves_a_whole_log_and_maintenance_finishes
         images += explored.images;
     }
     assert!(images > 50, "{images}");
+}
+
+/// A power failure may take back a commit that was not made durable, but not behind retention.
+#[test]
+fn a_power_cut_in_or_after_retention_leaves_no_group_before_the_records_that_are_left() {
+    let machine = MemoryStorage::new().seeded(8);
+    let storage: Arc<dyn Storage> = Arc::new(machine.clone());
+    let (store, orders) = filled(&storage, Path::new("/store"), 480);
+    let member = |store: &Store, orders: &Topic| {
+        GroupMember::open(store, "billing", from_ref(orders), Start::Earliest).unwrap()
+    };
+    let mut billing = member(&store, &orders);
+    billing.commit("orders", 0, 100, true).unwrap();
+    store.configure_topic("orders", &records(10).waits(true), None).unwrap();
+    for offset in [250, 333] {
+        billing.commit("orders", 0, offset, false).unwrap();
+    }
+    let begun = machine.events();
+    store.maintain(false).unwrap();
+    assert_eq!(orders.first(0).unwrap(), 333);
+    let (mut images, mut earlier) = (0, 0);
+    for crash in machine.journal().crashes_from(begun).step_by(every(5)) {
+        let explored = crash.explore(12, 11, |selection, image| {
+            let story = format!("cut at {}: {}", crash.time(), crash.describe(selection));
+            let storage: Arc<dyn Storage> = Arc::new(image);
+            let store = open(&storage, Path::new("/store")).unwrap();
+            let orders = topic(&store, "orders");
+            let (first, next) =
+                (orders.first(0).unwrap(), member(&store, &orders).parts().unwrap()[0].next);
+            assert!(next >= first, "{story}: the group is at {next}, the first record at {first}");
+            earlier += usize::from(next < 333);
+        });
+        images += explored.images;
+    }
+    assert!(images > 50 && earlier > 0, "{images} images, {earlier} with an earlier commit");
 }
