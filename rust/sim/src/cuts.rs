@@ -31,7 +31,7 @@ use crate::truth::{Gone, TOPICS, Truth};
 /// Where each topic ends: the next offset, and the checksum of the last block with records.
 type Ends = [(u64, u32); TOPICS as usize];
 
-/// Of so many states with cuts, one is built from its pieces.
+/// One of so many states with cuts is built from its pieces.
 const BUILT: u64 = 24;
 /// How often a cut is made again after a compaction replaced a segment meanwhile.
 const TRIES: usize = 5;
@@ -120,7 +120,7 @@ impl Shipper {
     /// Build a store from what a cut brought, and compare it with the groups that it should have.
     ///
     /// # Errors
-    /// What differs.
+    /// The first difference.
     pub fn build(&self, taken: &Taken, mode: WriteMode, truth: &Truth, gone: Gone<'_>) -> Built {
         let groups = groups(truth, taken.nexts())?;
         let Some(cut) = &self.before else { return Ok(()) };
@@ -184,7 +184,7 @@ pub fn misses(log: &Arc<Log>, lost: &[(u32, u64, u32)]) -> std::result::Result<(
 /// Take a cut as the first process of another incarnation does, and compare it with the earlier ones.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first mistake in it.
 pub fn rises(
     storage: &MemoryStorage,
     mode: WriteMode,

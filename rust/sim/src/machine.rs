@@ -413,7 +413,7 @@ impl Machine {
     }
 }
 
-/// Of so many cuts, one is built from its pieces.
+/// One of so many cuts is built from its pieces.
 const BUILT: u64 = 4;
 /// Events until an append to two topics is visible, when it neither rolls nor repairs.
 const VISIBLE: usize = 10;

@@ -19,7 +19,7 @@ use falaj::internals::store::{Cut, PieceBuilder, PieceOptions, RestoreReport};
 /// Log, sequence, salt and compaction.
 type Identity = (String, u64, u64, u64);
 
-/// What cuts brought.
+/// The bytes that cuts brought.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
     /// Bytes of each segment from the first block on.
@@ -94,7 +94,7 @@ impl Place {
         for segment in cut.segments() {
             let Some(had) = self.segments.get(&identity(name, segment)) else { continue };
             let sequence = segment.header.sequence;
-            // What lies behind is not in both.
+            // The bytes behind that are not in both.
             let end = segment.len.min(FIRST_BLOCK + had.len() as u64);
             for extent in cut.extents(sequence, FIRST_BLOCK)? {
                 let extent = extent.start..extent.end.min(end);
