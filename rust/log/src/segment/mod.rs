@@ -20,6 +20,7 @@ pub mod named;
 pub mod pack;
 pub mod skip_table;
 mod stand_in;
+mod unmapped;
 mod verified;
 pub mod walk;
 pub mod window;
@@ -133,39 +134,6 @@ impl Segment {
         }
         let (path, file, header) = open_here(storage, dir, log, sequence, OpenMode::Read)?;
         Self::without_map(path, file, header, reach)
-    }
-
-    /// Read a file whose header is known without mapping it.
-    ///
-    /// # Errors
-    /// `SystemCallFailed` when there is no memory.
-    pub fn without_map(
-        path: PathBuf,
-        file: Arc<dyn File>,
-        header: SegmentHeader,
-        reach: u64,
-    ) -> Result<Self> {
-        let len = file.stat().doing("stat", &path)?.len;
-        let reach = reach.max(len).next_multiple_of(PAGE);
-        let memory = file.private_memory(reach).doing("get memory for", &path)?;
-        let window = Window::new(Arc::clone(&file), memory.clone(), header.salt);
-        let segment = Self::from_map(path, file, header, memory, len);
-        Ok(Self { window: Some(window), ..segment })
-    }
-
-    /// Return true when so much was read without a map that a fresh start saves memory.
-    #[inline]
-    pub fn exceeds_cache(&self) -> bool {
-        self.window.as_ref().is_some_and(Window::is_large)
-    }
-
-    /// Open the same file again, with none of it read yet.
-    ///
-    /// # Errors
-    /// As [`Segment::without_map`].
-    pub fn reopen_empty(&self) -> Result<Self> {
-        let (path, file) = (self.path.clone(), Arc::clone(&self.file));
-        Self::without_map(path, file, self.header.clone(), self.map.len())
     }
 
     /// Map a file whose header is known.

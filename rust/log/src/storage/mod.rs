@@ -207,6 +207,13 @@ pub trait File: Send + Sync + std::fmt::Debug {
     fn private_memory(&self, len: u64) -> io::Result<Map> {
         real::private_memory(len)
     }
+    /// Do as [`File::private_memory`], for a caller that soon fills all of it.
+    ///
+    /// # Errors
+    /// As that one.
+    fn memory_to_fill(&self, len: u64) -> io::Result<Map> {
+        self.private_memory(len)
+    }
     /// Take a lock if that is possible at once; `false` when another holder is in the way.
     fn try_lock(&self, kind: LockKind) -> io::Result<bool>;
     /// Release the lock (it also ends with the last descriptor of this open file).

@@ -197,7 +197,7 @@ impl Pass<'_> {
     pub(super) fn open(&self, header: &SegmentHeader) -> Option<Arc<Segment>> {
         let path = self.subject.dir.join(names::segment(header.sequence));
         let file = self.storage.open(&path, OpenMode::Read).ok()?;
-        Segment::without_map(path, file, header.clone(), 0).ok().map(Arc::new)
+        Segment::to_walk(path, file, header.clone()).ok().map(Arc::new)
     }
 
     fn link(

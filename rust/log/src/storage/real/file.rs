@@ -94,6 +94,10 @@ impl File for RealFile {
         Some(self.descriptor.borrow())
     }
 
+    fn memory_to_fill(&self, len: u64) -> io::Result<Map> {
+        map::private_to_fill(len)
+    }
+
     fn map(&self, len: u64, access: MapAccess) -> io::Result<Map> {
         map::map(&self.descriptor, len, access)
     }
