@@ -1164,14 +1164,22 @@ class StoreBuilder:
         path: Directory of the store: a missing or an empty one.
         permissions: Permission bits of its directories, as in `falaj.open`.
         allow_network_fs: As in `falaj.open`.
+        resume: Go on where an earlier builder with this key was left or killed, such as the id of
+            an origin: 32 hexadecimal digits.
 
     Raises:
         InvalidArgument: There is something at the path.
+        LockTimeout: Another builder with this key works for this path.
         UnsupportedFilesystem: falaj cannot keep its promises there.
     """
 
     def __new__(
-        cls, path: object, *, permissions: int = 0o700, allow_network_fs: bool = False
+        cls,
+        path: object,
+        *,
+        permissions: int = 0o700,
+        allow_network_fs: bool = False,
+        resume: str | None = None,
     ) -> StoreBuilder: ...
     @property
     def path(self) -> Path:
@@ -1189,7 +1197,7 @@ class StoreBuilder:
             CorruptData: The settings in it are corrupt.
             HandleClosed: The builder was finished or discarded.
         """
-    def segment(self, log: str, header: Buffer, end: int, length: int, sealed: bool) -> None:
+    def segment(self, log: str, header: Buffer, end: int, length: int, sealed: bool) -> bool:
         """Begin a segment of a log.
 
         Args:
@@ -1198,6 +1206,9 @@ class StoreBuilder:
             end: Position at which its content ends.
             length: Position at which its bytes end, behind the end block if there is one.
             sealed: False for the last segment of the log, which alone is not sealed.
+
+        Returns:
+            True if an earlier builder left bytes of it; `keep` finds out which.
 
         Raises:
             InvalidArgument: No log has such a directory, or the segment was begun before.
@@ -1219,6 +1230,49 @@ class StoreBuilder:
             NoSpace: The disk is full; the call may be repeated.
             HandleClosed: The builder was finished or discarded.
         """
+    def write_checked(
+        self,
+        log: str,
+        sequence: int,
+        position: int,
+        data: Buffer,
+        start: int,
+        stop: int,
+        checksum: int,
+    ) -> bool:
+        """Write a part of some bytes as `write` does, if it has this checksum.
+
+        Args:
+            log, sequence: The segment.
+            position: Where the part lies in it, from 8192 on.
+            data: Bytes with the part in them.
+            start, stop: The part.
+            checksum: The CRC-32 of the part, as of `zlib.crc32`.
+
+        Returns:
+            False if it has another checksum: then it does not count as written.
+
+        Raises:
+            InvalidArgument: As `write`, and for a part that lies outside of the bytes.
+            NoSpace: The disk is full; the call may be repeated.
+            HandleClosed: The builder was finished or discarded.
+        """
+    def keep(self, log: str, sequence: int, position: int, length: int, checksum: int) -> bool:
+        """Count bytes as written that an earlier builder wrote, if they have this checksum; any thread may.
+
+        Args:
+            log, sequence: The segment.
+            position: Where the bytes lie in it, from 8192 on.
+            length: How many they are.
+            checksum: Their CRC-32, as of `zlib.crc32`.
+
+        Returns:
+            False if they are others, or none: then `write` takes them.
+
+        Raises:
+            InvalidArgument: The bytes lie outside of the segment, or some were written before.
+            HandleClosed: The builder was finished or discarded.
+        """
     def finish(
         self,
         *,
@@ -1227,7 +1281,7 @@ class StoreBuilder:
         progress: Progress | None = None,
     ) -> BuildReport:
         """Check every block, and give the store its name. After an error the builder is over, and nothing
-        is left.
+        is left. Where a later builder can go on, `NoSpace` and an exception of `progress` leave it all.
 
         Args:
             parent: The origin that the pieces came from, as 32 hexadecimal digits.
@@ -1238,6 +1292,16 @@ class StoreBuilder:
             CorruptData: A piece is missing or corrupt; `path` and `position` say where.
             InvalidArgument: There is no `falaj.json`, or another thread still writes.
             HandleClosed: The builder was finished or discarded.
+        """
+    def leave(self) -> bool:
+        """End, and keep what was written for a later builder with the same key; without a key, discard it.
+        After `finish` it only tells.
+
+        Returns:
+            True if a later builder can go on.
+
+        Raises:
+            InvalidArgument: Another thread still writes.
         """
     def discard(self) -> None:
         """Remove what was built. A second call, or one after `finish`, does nothing.

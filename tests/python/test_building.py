@@ -2,6 +2,7 @@
 
 import struct
 import threading
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import falaj
 from falaj._core import StoreBuilder
-from falaj.errors import CorruptData, HandleClosed, InvalidArgument
+from falaj.errors import CorruptData, HandleClosed, InvalidArgument, LockTimeout
 
 PAGES = 8192
 END_BLOCK = 56
@@ -232,3 +233,65 @@ def test_an_exception_of_the_progress_ends_it_and_nothing_is_left(
         builder.finish(progress=stop)
     assert not (tmp_path / "copy").exists()
     assert [entry.name for entry in tmp_path.iterdir() if ".tmp" in entry.name] == []
+
+
+def test_a_builder_with_a_key_goes_on_where_the_last_one_was(orders: Path, tmp_path: Path) -> None:
+    def fill(builder: StoreBuilder, pieces: int) -> tuple[int, int]:
+        """Write so many pieces; return how many there were before, and how many are written."""
+        give_files(builder, orders)
+        kept = written = 0
+        for segment in all_segments(orders):
+            is_left = builder.segment(
+                segment.log, segment.header, segment.end, segment.length, segment.sealed
+            )
+            for start in range(PAGES, segment.length, 30_000):
+                stop = min(start + 30_000, segment.length)
+                at = segment.log, segment.sequence, start
+                crc = zlib.crc32(segment.data[start:stop])
+                if builder.keep(*at, stop - start, crc):
+                    assert is_left
+                    kept += 1
+                elif written < pieces:
+                    assert not builder.write_checked(*at, segment.data, start, stop, crc ^ 1)
+                    assert builder.write_checked(*at, segment.data, start, stop, crc)
+                    written += 1
+        return kept, written
+
+    def stop(_done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    first = StoreBuilder(tmp_path / "copy", resume=PARENT)
+    assert fill(first, 3) == (0, 3)
+    with pytest.raises(LockTimeout):
+        StoreBuilder(tmp_path / "copy", resume=PARENT)
+    assert first.leave()
+    second = StoreBuilder(tmp_path / "copy", resume=PARENT)
+    kept, written = fill(second, 1000)
+    assert kept == 3
+    with pytest.raises(KeyboardInterrupt):
+        second.finish(progress=stop)
+    assert second.leave()
+    third = StoreBuilder(tmp_path / "copy", resume=PARENT)
+    assert fill(third, 1000) == (kept + written, 0)
+    third.finish(parent=PARENT, number=4)
+    assert not third.leave()
+    assert falaj.verify(tmp_path / "copy")["worst"] in (None, "note", "rebuildable")
+    without = StoreBuilder(tmp_path / "other")
+    assert not without.leave()
+    assert [entry.name for entry in tmp_path.iterdir() if ".tmp" in entry.name] == []
+
+
+def test_parts_and_keys_that_cannot_be_are_refused(orders: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="32 hexadecimal digits"):
+        StoreBuilder(tmp_path / "copy", resume="x")
+    segment = all_segments(orders)[0]
+    with StoreBuilder(tmp_path / "copy") as builder:
+        segment.begin(builder)
+        at = segment.log, segment.sequence, PAGES
+        for start, end in ((0, 4), (3, 2), (9, 9 << 40)):
+            with pytest.raises(InvalidArgument, match="outside of the data"):
+                builder.write_checked(*at, b"abc", start, end, 0)
+        wrong: Any = builder
+        with pytest.raises(TypeError):
+            wrong.write_checked(*at, "text", 0, 1, 0)
+        assert not builder.keep(*at, 10, 0)

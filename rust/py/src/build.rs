@@ -3,7 +3,7 @@
 //! A shell around the engine's builder. Invariant: threads that write share it, and `finish` and `discard` take
 //! it from all of them. So they work only while no thread writes, and nothing works afterwards.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use falaj::internals::error::{Error, Result};
@@ -26,14 +26,18 @@ use crate::{input, payload};
 ///     path: Directory of the store: a missing or an empty one.
 ///     permissions: Permission bits of its directories, as in `falaj.open`.
 ///     allow_network_fs: As in `falaj.open`.
+///     resume: Go on where an earlier builder with this key was left or killed, such as the id of
+///         an origin: 32 hexadecimal digits.
 ///
 /// Raises:
 ///     InvalidArgument: There is something at the path.
+///     LockTimeout: Another builder with this key works for this path.
 ///     UnsupportedFilesystem: falaj cannot keep its promises there.
 #[pyclass(frozen, module = "falaj._core")]
 #[derive(Debug)]
 pub struct StoreBuilder {
     path: PathBuf,
+    workplace: PathBuf,
     /// `None` once it was finished or discarded.
     inner: Mutex<Option<Arc<PieceBuilder>>>,
 }
@@ -76,18 +80,20 @@ const OVER: Error = Error::HandleClosed { what: "store builder" };
 #[pymethods]
 impl StoreBuilder {
     #[new]
-    #[pyo3(signature = (path, *, permissions = 0o700, allow_network_fs = false))]
+    #[pyo3(signature = (path, *, permissions = 0o700, allow_network_fs = false, resume = None))]
     #[allow(clippy::needless_pass_by_value, reason = "pyo3 makes values of what it is given")]
     fn new(
         #[pyo3(from_py_with = input::path)] path: PathBuf,
         #[pyo3(from_py_with = input::permissions)] permissions: u32,
         allow_network_fs: bool,
+        resume: Option<&Bound<'_, PyString>>,
         py: Python<'_>,
     ) -> PyResult<Self> {
-        let options = PieceOptions { mode: permissions, allow_network_fs };
+        let resume = resume.map(|key| origin_of(py, key)).transpose()?;
+        let options = PieceOptions { mode: permissions, allow_network_fs, resume };
         let begun = py.detach(|| PieceBuilder::begin(&path, options)).or_raise(py)?;
-        let path = begun.destination().to_path_buf();
-        Ok(Self { path, inner: Mutex::new(Some(Arc::new(begun))) })
+        let [path, workplace] = [begun.destination(), begun.workplace()].map(Path::to_path_buf);
+        Ok(Self { path, workplace, inner: Mutex::new(Some(Arc::new(begun))) })
     }
 
     /// The directory that the store will have, absolute.
@@ -138,6 +144,9 @@ impl StoreBuilder {
     ///     length: Position at which its bytes end, behind the end block if there is one.
     ///     sealed: False for the last segment of the log, which alone is not sealed.
     ///
+    /// Returns:
+    ///     True if an earlier builder left bytes of it; `keep` finds out which.
+    ///
     /// Raises:
     ///     InvalidArgument: No log has such a directory, or the segment was begun before.
     ///     CorruptData: The header is corrupt or of another log, or the numbers do not fit.
@@ -149,7 +158,7 @@ impl StoreBuilder {
         end: &Bound<'_, PyAny>,
         length: &Bound<'_, PyAny>,
         sealed: bool,
-    ) -> PyResult<()> {
+    ) -> PyResult<bool> {
         let py = log.py();
         let log = input::text(log, "the name of a log's directory")?;
         let header = payload::bytes(header, "the header of a segment")?;
@@ -188,8 +197,80 @@ impl StoreBuilder {
         self.with(py, |builder| builder.write(&log, sequence, position, data))
     }
 
+    /// Write a part of some bytes as `write` does, if it has this checksum.
+    ///
+    /// Args:
+    ///     log, sequence: The segment.
+    ///     position: Where the part lies in it, from 8192 on.
+    ///     data: Bytes with the part in them.
+    ///     start, stop: The part.
+    ///     checksum: The CRC-32 of the part, as of `zlib.crc32`.
+    ///
+    /// Returns:
+    ///     False if it has another checksum: then it does not count as written.
+    ///
+    /// Raises:
+    ///     InvalidArgument: As `write`, and for a part that lies outside of the bytes.
+    ///     NoSpace: The disk is full; the call may be repeated.
+    ///     HandleClosed: The builder was finished or discarded.
+    #[allow(clippy::too_many_arguments, reason = "a part of a segment, and a part of some bytes")]
+    fn write_checked(
+        &self,
+        log: &Bound<'_, PyString>,
+        sequence: &Bound<'_, PyAny>,
+        position: &Bound<'_, PyAny>,
+        data: &Bound<'_, PyAny>,
+        start: &Bound<'_, PyAny>,
+        stop: &Bound<'_, PyAny>,
+        checksum: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let py = log.py();
+        let log = input::text(log, "the name of a log's directory")?;
+        let sequence: u64 = input::number(sequence, "the sequence of a segment")?;
+        let position: u64 = input::number(position, "a position")?;
+        let data = payload::bytes(data, "the bytes of a segment")?;
+        let [start, stop]: [usize; 2] =
+            [input::number(start, "a position")?, input::number(stop, "a position")?];
+        let checksum: u32 = input::number(checksum, "a checksum")?;
+        let Some(part) = data.as_bytes().get(start..stop) else {
+            return Err(invalid(py, format!("bytes {start} to {stop} lie outside of the data")));
+        };
+        self.with(py, |builder| builder.write_checked(&log, sequence, position, part, checksum))
+    }
+
+    /// Count bytes as written that an earlier builder wrote, if they have this checksum; any thread may.
+    ///
+    /// Args:
+    ///     log, sequence: The segment.
+    ///     position: Where the bytes lie in it, from 8192 on.
+    ///     length: How many they are.
+    ///     checksum: Their CRC-32, as of `zlib.crc32`.
+    ///
+    /// Returns:
+    ///     False if they are others, or none: then `write` takes them.
+    ///
+    /// Raises:
+    ///     InvalidArgument: The bytes lie outside of the segment, or some were written before.
+    ///     HandleClosed: The builder was finished or discarded.
+    fn keep(
+        &self,
+        log: &Bound<'_, PyString>,
+        sequence: &Bound<'_, PyAny>,
+        position: &Bound<'_, PyAny>,
+        length: &Bound<'_, PyAny>,
+        checksum: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let py = log.py();
+        let log = input::text(log, "the name of a log's directory")?;
+        let sequence: u64 = input::number(sequence, "the sequence of a segment")?;
+        let position: u64 = input::number(position, "a position")?;
+        let length: u64 = input::number(length, "a length")?;
+        let checksum: u32 = input::number(checksum, "a checksum")?;
+        self.with(py, |builder| builder.keep(&log, sequence, position, length, checksum))
+    }
+
     /// Check every block, and give the store its name. After an error the builder is over, and nothing
-    /// is left.
+    /// is left. Where a later builder can go on, `NoSpace` and an exception of `progress` leave it all.
     ///
     /// Args:
     ///     parent: The origin that the pieces came from, as 32 hexadecimal digits.
@@ -222,6 +303,22 @@ impl StoreBuilder {
             "problems": problems,
             "error_classes": error_classes,
         ))
+    }
+
+    /// End, and keep what was written for a later builder with the same key; without a key, discard it.
+    /// After `finish` it only tells.
+    ///
+    /// Returns:
+    ///     True if a later builder can go on.
+    ///
+    /// Raises:
+    ///     InvalidArgument: Another thread still writes.
+    fn leave(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.slot().is_some() {
+            let builder = self.take(py)?;
+            py.detach(|| builder.leave());
+        }
+        Ok(py.detach(|| self.workplace.is_dir()))
     }
 
     /// Remove what was built. A second call, or one after `finish`, does nothing.
@@ -260,14 +357,15 @@ fn parent_of(
     match (parent, number) {
         (None, None) => Ok(None),
         (Some(parent), Some(number)) => {
-            let origin = unhex(&parent.to_string_lossy());
-            let Some(origin) = origin else {
-                let what =
-                    format!("an origin is 32 hexadecimal digits in small letters, not {parent:?}");
-                return Err(invalid(py, what));
-            };
+            let origin = origin_of(py, parent)?;
             Ok(Some(Parent { origin, number: input::number(number, "the number of a state")? }))
         }
         _ => Err(invalid(py, "a parent has a number, and a number has a parent: give both")),
     }
+}
+
+fn origin_of(py: Python<'_>, text: &Bound<'_, PyString>) -> PyResult<[u8; 16]> {
+    unhex(&text.to_string_lossy()).ok_or_else(|| {
+        invalid(py, format!("an origin is 32 hexadecimal digits in small letters, not {text:?}"))
+    })
 }

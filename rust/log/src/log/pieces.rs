@@ -101,6 +101,36 @@ impl SegmentPiece {
         written.doing("write", path).map(|()| file)
     }
 
+    /// Take over a file of this segment that an earlier builder left at `path`. Its header pages are
+    /// made as by [`SegmentPiece::create`], and it gets its length. `None` for a file of another segment,
+    /// or one that has more bytes or other permission bits. Only its caller knows which of the bytes
+    /// between are right.
+    ///
+    /// # Errors
+    /// `SystemCallFailed` or `NoSpace`.
+    pub fn adopt_at(
+        &self,
+        storage: &dyn Storage,
+        path: &Path,
+        mode: u32,
+    ) -> Result<Option<Arc<dyn File>>> {
+        let file = storage.open(path, OpenMode::ReadWrite).doing("open", path)?;
+        let stat = file.stat().doing("look at", path)?;
+        let mut sector = [0; HEADER_LEN];
+        // A header that cannot be read is another one.
+        let is_read = matches!(file.read_at(&mut sector, 0), Ok(HEADER_LEN));
+        let is_same = is_read && sector == self.sector;
+        if !is_same || stat.len > self.len || stat.mode != mode {
+            return Ok(None);
+        }
+        let pages = pages_around(&self.sector, self.header.salt, &self.mark(1, self.sealed));
+        file.write_at(&pages, 0).doing("write", path)?;
+        if stat.len < self.len {
+            file.write_at(&[0; 8], self.len - 8).doing("write", path)?;
+        }
+        Ok(Some(file))
+    }
+
     /// Return the end block that names `next`, as this segment has it, if it has one.
     pub fn end_block(&self, next: &SegmentHeader) -> Vec<u8> {
         if self.len == self.end {
@@ -174,7 +204,8 @@ fn decode_sector(log: [u8; 16], header: &[u8]) -> Decoded<(SegmentHeader, [u8; H
 }
 
 /// Put an empty segment with a salt of its own behind the last one. Sync it, and all names in the
-/// log's directory. Return the log's state there.
+/// log's directory. Return the log's state there. `known` is that state, if a check of the segment
+/// found it already.
 ///
 /// # Errors
 /// `SystemCallFailed`, `NoSpace`; `CorruptData` for a last segment that does not verify.
@@ -183,23 +214,44 @@ pub fn begin_timeline(
     dir: &Path,
     settings: &LogSettings,
     last: &SegmentPiece,
+    known: Option<&LogState>,
 ) -> Result<LogState> {
-    let (generation, sequence) = (settings.generation, last.sequence());
-    let opened = Segment::open_to_read(storage, dir, generation, sequence, 0, Reading::Pread)?;
-    let mut segment = Arc::new(opened);
-    let mut walk = segment.opening()?.clone();
-    walk.go_to(&mut segment, last.end)?;
-    let previous = Previous { sequence, salt: segment.salt(), end: last.end };
-    let state = walk.state_beyond_damage().into_owned();
+    let walk = || state_at_end(storage, dir, settings.generation, last);
+    let state = match known {
+        Some(known) => {
+            let is_same = |walked: LogState| walked == *known;
+            debug_assert!(walk().ok().is_none_or(is_same), "a check found another state");
+            known.clone()
+        }
+        None => walk()?,
+    };
+    let path = dir.join(names::segment(last.sequence()));
+    let salt = last.header.salt;
+    let previous = Previous { sequence: last.sequence(), salt, end: last.end };
     let cut = TruncationPoint { previous, state: state.clone(), durable: true };
     // No process has made a control page, and there is no incarnation yet.
     let maker = Maker { control: 0, incarnation: 0 };
     supersede(storage, dir, settings, &cut, &[], maker)?;
     storage.sync_dir(dir).doing("sync", dir)?;
     // From here on its loss would be noticed.
-    let (mark, path) = (last.mark(2, true), segment.path());
-    let file = storage.open(path, OpenMode::ReadWrite).doing("open", path)?;
-    file.write_at(&mark.encode(segment.salt()), mark.slot()).doing("write", path)?;
-    file.sync_all().doing("sync", path)?;
+    let mark = last.mark(2, true);
+    let file = storage.open(&path, OpenMode::ReadWrite).doing("open", &path)?;
+    file.write_at(&mark.encode(salt), mark.slot()).doing("write", &path)?;
+    file.sync_all().doing("sync", &path)?;
     Ok(state)
+}
+
+/// Walk the last segment, and return the log's state at its end.
+fn state_at_end(
+    storage: &dyn Storage,
+    dir: &Path,
+    generation: [u8; 16],
+    last: &SegmentPiece,
+) -> Result<LogState> {
+    let sequence = last.sequence();
+    let opened = Segment::open_to_read(storage, dir, generation, sequence, 0, Reading::Pread)?;
+    let mut segment = Arc::new(opened);
+    let mut walk = segment.opening()?.clone();
+    walk.go_to(&mut segment, last.end)?;
+    Ok(walk.state_beyond_damage().into_owned())
 }

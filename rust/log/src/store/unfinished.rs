@@ -3,11 +3,13 @@
 //! Owns the directories `<name>.<random>.tmp` beside a destination. Invariant: a process that
 //! builds in such a directory holds the flock of the `claim` in it. It holds the lock from before
 //! the first byte until the copy has its name; the kernel releases it when the process dies. So a
-//! directory with a free lock has no builder, and the next builder of the same name removes it.
+//! directory with a free lock has no builder, and the next builder of the same name removes it. But a
+//! builder that can go on takes over what another one with the same key left.
 //! [`super::backup`] and [`super::build`] define the contents. See `docs/PROTOCOL.md`, "Backup".
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::files;
 use super::layout::{TEMPORARY, top};
@@ -46,19 +48,68 @@ impl Unfinished {
             let path = place(storage, destination)?;
             make_new(storage, &path, modes.directory)?;
             match hold(storage, &path, modes.lock) {
-                Ok(Some(_claim)) => {
+                Ok(Held::Ours(_claim)) => {
                     let destination = destination.to_path_buf();
                     return Ok(Self { path, destination, replaces, _claim });
                 }
-                Ok(None) => {}
+                Ok(Held::Theirs | Held::Gone) => {}
                 Err(error) => {
                     remove(storage, &path);
                     return Err(error);
                 }
             }
         }
-        let busy = std::io::Error::from(ErrorKind::ResourceBusy);
-        Err(Error::io("build a copy beside", destination, busy))
+        Err(busy(destination))
+    }
+
+    /// Do as [`Unfinished::begin`], in a directory whose name follows from the destination and a key.
+    /// If a dead builder left it, take it over as it is; then the result says true.
+    ///
+    /// Where locks do not show who lives, or other users could have made the directory, it is a new
+    /// one with a random name.
+    ///
+    /// # Errors
+    /// As that one, and `LockTimeout` while another builder works in the directory.
+    pub(super) fn go_on(
+        storage: &dyn Storage,
+        destination: &Path,
+        replaces: bool,
+        modes: Modes,
+        key: u32,
+    ) -> Result<(Self, bool)> {
+        let path = named(destination, key);
+        if !path.parent().is_some_and(|parent| is_ours_to_sweep(storage, parent)) {
+            return Self::begin(storage, destination, replaces, modes).map(|new| (new, false));
+        }
+        sweep_but(storage, destination, Some(&path));
+        for _ in 0..TRIES {
+            let is_left = match storage.create_dir(&path, modes.directory) {
+                Ok(()) => false,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => true,
+                Err(error) => return Err(Error::io("create", &path, error)),
+            };
+            let Some(stat) = files::stat(storage, &path)? else { continue };
+            // A link leads to another owner's directory.
+            if !stat.is_dir {
+                return Self::begin(storage, destination, replaces, modes).map(|new| (new, false));
+            }
+            match hold(storage, &path, modes.lock)? {
+                // It was made for other permissions.
+                Held::Ours(_claim) if is_left && stat.mode != modes.directory => {
+                    remove(storage, &path);
+                }
+                Held::Ours(_claim) => {
+                    let destination = destination.to_path_buf();
+                    return Ok((Self { path, destination, replaces, _claim }, is_left));
+                }
+                Held::Theirs => {
+                    let holder = "another process that makes the same store".to_owned();
+                    return Err(Error::LockTimeout { path, waited: Duration::ZERO, holder });
+                }
+                Held::Gone => {}
+            }
+        }
+        Err(busy(destination))
     }
 
     /// Return the directory.
@@ -100,12 +151,21 @@ pub(super) fn is_empty_directory(storage: &dyn Storage, path: &Path, what: &str)
     )))
 }
 
+fn busy(destination: &Path) -> Error {
+    Error::io("build a copy beside", destination, std::io::Error::from(ErrorKind::ResourceBusy))
+}
+
 /// Choose a name beside the destination that no other process uses.
 fn place(storage: &dyn Storage, destination: &Path) -> Result<PathBuf> {
     let random = storage.random().doing("draw a number for", destination)?;
+    Ok(named(destination, random as u32))
+}
+
+/// Return the name beside a destination that has a number.
+fn named(destination: &Path, number: u32) -> PathBuf {
     let mut name = destination.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{:08x}{TEMPORARY}", random as u32));
-    Ok(destination.with_file_name(name))
+    name.push(format!(".{number:08x}{TEMPORARY}"));
+    destination.with_file_name(name)
 }
 
 /// Return true for the names that [`place`] makes for a destination.
@@ -115,28 +175,45 @@ fn is_place(name: &str, of: &str) -> bool {
     random.len() == 8 && random.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Take the lock of a new directory; `None` when a sweep came in between and removes it.
-fn hold(storage: &dyn Storage, path: &Path, mode: u32) -> Result<Option<LockFile>> {
+/// The lock of a directory.
+enum Held {
+    Ours(LockFile),
+    /// Another builder has it, or a sweep that is about to remove the directory.
+    Theirs,
+    /// The directory was removed, or its lock.
+    Gone,
+}
+
+/// Take the lock of a directory.
+fn hold(storage: &dyn Storage, path: &Path, mode: u32) -> Result<Held> {
     let claim = match LockFile::find_or_create(storage, &path.join(top::CLAIM), mode) {
-        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) if error.is_not_found() => return Ok(Held::Gone),
         other => other?,
     };
-    let ours = match claim.try_lock(LockKind::Exclusive) {
-        Ok(locked) => locked && claim.in_place(storage)?,
+    match claim.try_lock(LockKind::Exclusive) {
+        Ok(false) => Ok(Held::Theirs),
+        Ok(true) if !claim.in_place(storage)? => Ok(Held::Gone),
         // A file system without locks: no other process gets one either, so nothing is swept.
-        Err(_) => true,
-    };
-    Ok(ours.then_some(claim))
+        Ok(true) | Err(_) => Ok(Held::Ours(claim)),
+    }
 }
 
 /// Remove leftovers. An obstacle leaves them in place, where they do no harm.
 fn sweep(storage: &dyn Storage, destination: &Path) {
+    sweep_but(storage, destination, None);
+}
+
+/// Do as [`sweep`], and leave one of them as it is.
+fn sweep_but(storage: &dyn Storage, destination: &Path, kept: Option<&Path>) {
     let (Some(parent), Some(name)) = (destination.parent(), destination.file_name()) else {
         return;
     };
     let Some(name) = name.to_str().filter(|_| is_ours_to_sweep(storage, parent)) else { return };
     let names = storage.list(parent).unwrap_or_default();
     for path in names.iter().filter(|left| is_place(left, name)).map(|left| parent.join(left)) {
+        if Some(&*path) == kept {
+            continue;
+        }
         // A link leads to another owner's directory.
         if !storage.stat(&path).is_ok_and(|stat| stat.is_dir) {
             continue;
@@ -165,7 +242,7 @@ fn is_ours_to_sweep(storage: &dyn Storage, parent: &Path) -> bool {
 }
 
 /// Remove a directory and all in it, its lock last: until then it is recognised for what it is.
-fn remove(storage: &dyn Storage, path: &Path) {
+pub(super) fn remove(storage: &dyn Storage, path: &Path) {
     for name in storage.list(path).unwrap_or_default() {
         let inside = path.join(&name);
         if storage.stat(&inside).is_ok_and(|stat| stat.is_dir) {

@@ -45,6 +45,13 @@ pub struct Proof {
     reached: u64,
 }
 
+impl Proof {
+    /// Return the log's state at its end, of the newest segment.
+    pub fn state(&self) -> Option<&LogState> {
+        self.state.as_ref()
+    }
+}
+
 /// Segments of a log that were checked before, by sequence.
 pub type Proofs = BTreeMap<u64, Proof>;
 

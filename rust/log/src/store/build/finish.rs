@@ -17,7 +17,7 @@ use super::{Error, FIRST_BLOCK, Layout, LogSettings, PieceBuilder, Result, Segme
 use crate::format::origin::{Origin, OriginEnd, ParentOrigin};
 use crate::format::settings::{StoreSettings, TopicSettings};
 use crate::format::state::LogState;
-use crate::log::verify::{IN_DOUBT, Progress, Proofs, verify_log, verify_with};
+use crate::log::verify::{IN_DOUBT, Progress, Proof, Proofs, verify_log, verify_with};
 use crate::log::{begin_timeline, make_rest};
 
 /// The state that the pieces are of.
@@ -68,7 +68,8 @@ impl PieceBuilder {
     /// `InvalidArgument` without `falaj.json`. `CorruptPieces` for whatever does not check, with the log, the file
     /// and the position; `UnsupportedVersion` for blocks of a newer version. `NoSpace`,
     /// `SystemCallFailed`, and the errors of `progress`. Then nothing has the destination's name,
-    /// and what was built is removed.
+    /// and what was built is removed. A builder that goes on keeps it after `NoSpace` and errors of
+    /// `progress`.
     pub fn finish(self, parent: Option<Parent>, progress: Progress<'_>) -> Result<RestoreReport> {
         let done = self.complete(parent, progress);
         let done = done.and_then(|report| self.half.publish(self.storage()).map(|()| report));
@@ -78,7 +79,10 @@ impl PieceBuilder {
                 Ok(report)
             }
             Err(error) => {
-                self.discard();
+                match error {
+                    Error::Interrupted | Error::NoSpace { .. } => self.leave(),
+                    _ => self.discard(),
+                }
                 Err(error)
             }
         }
@@ -98,6 +102,9 @@ impl PieceBuilder {
             return Err(Error::invalid("a store cannot be built without its falaj.json: give it"));
         };
         let logs = self.whole_logs(&pieces)?;
+        if let Some(left) = &self.left {
+            left.remove(self.storage());
+        }
         self.leave_out(&pieces, &logs)?;
         self.open.sync_all()?;
         let mut report = RestoreReport { logs: logs.len() as u64, ..RestoreReport::default() };
@@ -114,7 +121,9 @@ impl PieceBuilder {
         for log in &logs {
             make_rest(self.storage(), &log.dir, self.write_mode, self.modes.file)?;
             let last = log.segments[log.segments.len() - 1];
-            let state = begin_timeline(self.storage(), &log.dir, &self.log_settings(log), last)?;
+            let known = log.proofs.get(&last.sequence()).and_then(Proof::state);
+            let settings = self.log_settings(log);
+            let state = begin_timeline(self.storage(), &log.dir, &settings, last, known)?;
             ends.extend(log.topics.iter().flat_map(|topic| ends_of(topic, &state)));
         }
         self.sync_directories()?;

@@ -13,21 +13,28 @@
 //! it goes on by itself. Behind each log lies an empty segment with a salt of its own. The file
 //! `origin` says where the store came from.
 //!
+//! A builder that was stopped or killed leaves its directory. One of the same destination and key goes
+//! on there: bytes that are there with the checksum of their piece are not written again.
+//!
 //! | file | owns |
 //! |---|---|
 //! | `pieces` | which pieces a store may have, and what is known of them |
+//! | `left` | what an earlier builder left |
 //! | `open_files` | the files that are being written |
 //! | `finish` | the checks, the new timeline, the name |
 //!
 //! [`crate::log::SegmentPiece`] defines a segment. See `docs/PROTOCOL.md`, "Building a store from pieces".
 
 mod finish;
+mod left;
 mod open_files;
 mod pieces;
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use super::files;
 use super::layout::{self, Layout, top};
@@ -35,17 +42,22 @@ use super::modes::Modes;
 use super::open::{make_first_directory, refuse_filesystem, suitable_mode};
 use super::unfinished::{Unfinished, is_empty_directory, make_new};
 use crate::error::{Error, IoResult, Result};
+use crate::format::checksum::crc32_from;
 use crate::format::settings::WriteMode;
 use crate::format::{FIRST_BLOCK, names};
 use crate::log::verify::{Subject, prove};
 use crate::log::{LogSettings, SegmentPiece};
-use crate::storage::Storage;
 use crate::storage::real::RealStorage;
+use crate::storage::{File, Storage};
 
 pub use finish::{Parent, RestoreReport};
+use left::Left;
 use open_files::OpenFiles;
 use pieces::Pieces;
 pub(super) use pieces::{SmallFile, log_generation, malformed};
+
+/// Bytes of a segment that is synced while it is checked.
+const LARGE: u64 = 4 << 20;
 
 /// How to build a store.
 #[derive(Clone, Copy, Debug)]
@@ -54,11 +66,14 @@ pub struct PieceOptions {
     pub mode: u32,
     /// Build it on a file system on which falaj cannot keep its promises.
     pub allow_network_fs: bool,
+    /// Go on where an earlier builder with this key was stopped, such as the id of the origin that
+    /// the pieces are of.
+    pub resume: Option<[u8; 16]>,
 }
 
 impl Default for PieceOptions {
     fn default() -> Self {
-        Self { mode: 0o700, allow_network_fs: false }
+        Self { mode: 0o700, allow_network_fs: false, resume: None }
     }
 }
 
@@ -66,7 +81,7 @@ impl Default for PieceOptions {
 ///
 /// A caller gives all small files and all segments, writes the bytes of the segments, and finishes.
 /// Without [`PieceBuilder::finish`] or [`PieceBuilder::discard`] a directory `<name>.<random>.tmp`
-/// is left, and the next builder of that name removes it.
+/// is left, and the next builder of that name removes it, or goes on with it.
 #[derive(Debug)]
 pub struct PieceBuilder {
     storage: Arc<dyn Storage>,
@@ -77,6 +92,9 @@ pub struct PieceBuilder {
     write_mode: WriteMode,
     pieces: Mutex<Pieces>,
     open: OpenFiles,
+    /// Files that an earlier builder left.
+    left: Option<Left>,
+    resumes: bool,
 }
 
 impl PieceBuilder {
@@ -84,8 +102,9 @@ impl PieceBuilder {
     /// it must exist. How processes will write to the store follows from its file system.
     ///
     /// # Errors
-    /// `InvalidArgument` for a place that is taken, or permission bits that no store may have;
-    /// `UnsupportedFilesystem`; `NoSpace`, `SystemCallFailed`.
+    /// `InvalidArgument` for a place that is taken, or permission bits that no store may have.
+    /// `UnsupportedFilesystem`. `LockTimeout` while another builder works for the same destination and
+    /// key; `NoSpace`, `SystemCallFailed`.
     pub fn begin(destination: impl AsRef<Path>, options: PieceOptions) -> Result<Self> {
         Self::begin_on(Arc::new(RealStorage::new()), destination.as_ref(), options)
     }
@@ -103,17 +122,41 @@ impl PieceBuilder {
         let asked = Modes::asked(options.mode)?;
         let replaces = is_empty_directory(&*storage, &destination, "a store")?;
         let write_mode = choose_mode(&*storage, &destination, replaces, options)?;
-        let half = Unfinished::begin(&*storage, &destination, replaces, asked)?;
+        let (half, is_left) = match options.resume {
+            None => (Unfinished::begin(&*storage, &destination, replaces, asked)?, false),
+            Some([a, b, c, d, ..]) => {
+                let key = u32::from_be_bytes([a, b, c, d]);
+                Unfinished::go_on(&*storage, &destination, replaces, asked, key)?
+            }
+        };
         let layout = Layout::new(half.path());
-        let modes = match make_directories(&*storage, &layout, asked) {
-            Ok(modes) => modes,
+        let made = || {
+            let aside = || Left::set_aside(&*storage, &layout, asked.directory);
+            let left = is_left.then(aside).transpose()?;
+            Ok((left, make_directories(&*storage, &layout, asked)?))
+        };
+        let (left, modes) = match made() {
+            Ok(made) => made,
+            // More space helps, and what is there helps then.
+            Err(error @ Error::NoSpace { .. }) if is_left => return Err(error),
             Err(error) => {
                 half.discard(&*storage);
                 return Err(error);
             }
         };
-        let (pieces, open) = Default::default();
-        Ok(Self { storage, destination, half, layout, modes, write_mode, pieces, open })
+        let ((pieces, open), resumes) = (Default::default(), options.resume.is_some());
+        Ok(Self {
+            storage,
+            destination,
+            half,
+            layout,
+            modes,
+            write_mode,
+            pieces,
+            open,
+            left,
+            resumes,
+        })
     }
 
     /// Put a small file: `falaj.json`, `topics/<topic>/topic.json`, `consumers/<group>` or
@@ -141,6 +184,8 @@ impl PieceBuilder {
     /// Its content ends at `end`, and its bytes at `len`. The last segment of a log is the only one
     /// that is not sealed.
     ///
+    /// Returns true if an earlier builder left bytes of it, for [`PieceBuilder::keep`].
+    ///
     /// # Errors
     /// `InvalidArgument` for a log that no store can have, and a segment that was begun before.
     /// `CorruptPieces` or `UnsupportedVersion` for a header or numbers that no segment of the log
@@ -152,7 +197,7 @@ impl PieceBuilder {
         end: u64,
         len: u64,
         sealed: bool,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let generation = pieces::log_generation(log)?;
         let piece = SegmentPiece::new(generation, header, end, len, sealed)
             .map_err(|what| pieces::malformed(&self.shown(log, None), what))?;
@@ -168,10 +213,19 @@ impl PieceBuilder {
                 "segment {sequence} of {log:?} was begun before; begin each one once"
             )));
         }
-        let file = piece.create(self.storage(), &dir, self.modes.file)?;
-        pieces.add_segment(log, piece);
+        let path = dir.join(names::segment(sequence));
+        let left = match &self.left {
+            None => None,
+            Some(left) => left.take(self.storage(), log, &piece, &path, self.modes.file)?,
+        };
+        let is_left = left.is_some();
+        let file = match left {
+            Some(file) => file,
+            None => piece.create(self.storage(), &dir, self.modes.file)?,
+        };
+        pieces.add_segment(log, piece, is_left);
         drop(pieces);
-        self.open.keep(&dir.join(names::segment(sequence)), file)
+        self.open.keep(&path, file).map(|()| is_left)
     }
 
     /// Write bytes of a segment that was begun, once each. They lie between its header pages and its
@@ -182,10 +236,71 @@ impl PieceBuilder {
     /// before. `NoSpace`, `SystemCallFailed`: then the call may be repeated. If a sync failed,
     /// [`PieceBuilder::finish`] fails, too.
     pub fn write(&self, log: &str, sequence: u64, position: u64, data: &[u8]) -> Result<()> {
-        if data.is_empty() {
-            return Ok(());
+        let write = |file: &dyn File, path: &Path| {
+            file.write_at(data, position).doing("write", path).map(|()| true)
+        };
+        self.fill(log, sequence, position, data.len() as u64, &write).map(drop)
+    }
+
+    /// Write bytes as [`PieceBuilder::write`] does, if they have this CRC-32. False if not: then they do
+    /// not count as written.
+    ///
+    /// # Errors
+    /// As [`PieceBuilder::write`].
+    pub fn write_checked(
+        &self,
+        log: &str,
+        sequence: u64,
+        position: u64,
+        data: &[u8],
+        crc: u32,
+    ) -> Result<bool> {
+        let write = |file: &dyn File, path: &Path| {
+            let (mut at, mut found) = (position, 0);
+            // Bytes that the checksum just read are in the processor's cache for the copy.
+            for chunk in data.chunks(left::CHUNK) {
+                found = crc32_from(found, chunk);
+                file.write_at(chunk, at).doing("write", path)?;
+                at += chunk.len() as u64;
+            }
+            Ok(found == crc)
+        };
+        self.fill(log, sequence, position, data.len() as u64, &write)
+    }
+
+    /// Count bytes as written that an earlier builder wrote, if they have this CRC-32. False if not:
+    /// then [`PieceBuilder::write`] takes them. Any thread may call it.
+    ///
+    /// # Errors
+    /// As [`PieceBuilder::write`].
+    pub fn keep(
+        &self,
+        log: &str,
+        sequence: u64,
+        position: u64,
+        len: u64,
+        crc: u32,
+    ) -> Result<bool> {
+        if !self.pieces().segment(log, sequence).is_some_and(|segment| segment.left) {
+            return Ok(false);
         }
-        let range = position..position.saturating_add(data.len() as u64);
+        let compare = |file: &dyn File, _: &Path| Ok(left::is_there(file, position, len, crc));
+        self.fill(log, sequence, position, len, &compare)
+    }
+
+    /// Count bytes of a segment as written if `work` returns true; nothing else writes them meanwhile.
+    fn fill(
+        &self,
+        log: &str,
+        sequence: u64,
+        position: u64,
+        len: u64,
+        work: &dyn Fn(&dyn File, &Path) -> Result<bool>,
+    ) -> Result<bool> {
+        if len == 0 {
+            return Ok(true);
+        }
+        let range = position..position.saturating_add(len);
         let refuse = |why: &str| {
             Err(Error::invalid(format!(
                 "bytes {position} to {} of segment {sequence} of {log:?} cannot be written: {why}",
@@ -207,26 +322,47 @@ impl PieceBuilder {
         }
         let path = self.layout.logs().join(log).join(names::segment(sequence));
         let file = self.open.get(self.storage(), &path);
-        let written = file.and_then(|file| file.write_at(data, position).doing("write", &path));
+        let done = file.and_then(|file| work(&*file, &path));
+        let mut many = false;
         let whole = self.pieces().segment(log, sequence).and_then(|segment| {
             segment.writing -= 1;
-            if written.is_err() {
+            if matches!(done, Ok(true)) {
+                many = segment.note_dirty(len);
+            } else {
                 segment.written.remove(range);
             }
             segment.became_whole()
         });
-        written?;
-        whole.map_or(Ok(()), |piece| self.settle(log, &piece, &path))
+        let done = done?;
+        match whole {
+            Some(piece) => self.settle(log, &piece, &path)?,
+            // The disk begins early, so that little is left for the sync at the end.
+            None if many => self.open.sync_some(self.storage(), &path)?,
+            None => {}
+        }
+        Ok(done)
     }
 
     /// Sync and check a segment that is whole, in the thread that wrote its last bytes, while others go
     /// on. [`PieceBuilder::finish`] reports what is wrong.
     fn settle(&self, log: &str, piece: &SegmentPiece, path: &Path) -> Result<()> {
-        self.open.close(path)?;
         let generation = pieces::log_generation(log)?;
         let dir = self.layout.logs().join(log);
         let subject = Subject { dir, generation, topics: BTreeMap::new() };
-        if let Some(proof) = prove(&self.storage, &subject, piece) {
+        let check = || prove(&self.storage, &subject, piece);
+        let proof = if piece.bytes() < LARGE {
+            self.open.close(path)?;
+            check()
+        } else {
+            // The disk is at work meanwhile, and the processor is not.
+            thread::scope(|scope| {
+                let synced = scope.spawn(|| self.open.close(path));
+                let proof = check();
+                let synced = synced.join().unwrap_or_else(|panic| resume_unwind(panic));
+                synced.map(|()| proof)
+            })?
+        };
+        if let Some(proof) = proof {
             if let Some(known) = self.pieces().logs.get_mut(log) {
                 known.proofs.insert(piece.sequence(), *proof);
             }
@@ -234,11 +370,25 @@ impl PieceBuilder {
         Ok(())
     }
 
+    /// End here. A builder that goes on keeps what it has for the next one of its key; else this is
+    /// [`PieceBuilder::discard`].
+    pub fn leave(self) {
+        // After a sync that failed the kernel may show bytes that are not on the disk.
+        if !self.resumes || self.open.lost_some() {
+            self.discard();
+        }
+    }
+
     /// Remove what was built.
     pub fn discard(self) {
         let Self { storage, half, open, .. } = self;
         drop(open);
         half.discard(&*storage);
+    }
+
+    /// Return the directory in which it is built meanwhile.
+    pub fn workplace(&self) -> &Path {
+        self.half.path()
     }
 
     /// Return the place at which the store is built.

@@ -57,6 +57,18 @@ impl OpenFiles {
         }
     }
 
+    /// Sync what was written to a file so far, while other threads write to it.
+    pub(super) fn sync_some(&self, storage: &dyn Storage, path: &Path) -> Result<()> {
+        let file = self.get(storage, path)?;
+        let synced = file.sync_data().doing("sync", path);
+        self.note(synced, path)
+    }
+
+    /// Return true after a sync that failed.
+    pub(super) fn lost_some(&self) -> bool {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Sync a file and close it, if it is open.
     pub(super) fn close(&self, path: &Path) -> Result<()> {
         let file = self.known().remove(path);
@@ -64,7 +76,11 @@ impl OpenFiles {
     }
 
     fn sync(&self, file: &dyn File, path: &Path) -> Result<()> {
-        let synced = files::sync(file, path);
+        self.note(files::sync(file, path), path)
+    }
+
+    /// Remember a sync that failed.
+    fn note(&self, synced: Result<()>, path: &Path) -> Result<()> {
         if let Err(error) = &synced {
             let number = error.os_error().unwrap_or(libc::EIO);
             let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);

@@ -18,6 +18,9 @@ use crate::format::{DecodeError, FIRST_BLOCK, names};
 use crate::log::SegmentPiece;
 use crate::log::verify::Proofs;
 
+/// Bytes of a segment after which they are synced, while others come.
+const DIRTY_MOST: u64 = 16 << 20;
+
 /// A small file, by the shape of its path.
 #[derive(Debug)]
 pub(in crate::store) enum SmallFile {
@@ -153,10 +156,24 @@ pub(super) struct Written {
     pub(super) written: Ranges,
     /// Threads that write to it now.
     pub(super) writing: u32,
+    /// True for a file that an earlier builder left.
+    pub(super) left: bool,
+    /// Bytes that were written since the last sync that did not wait for the segment.
+    dirty: u64,
     settled: bool,
 }
 
 impl Written {
+    /// Count bytes that were written; true if there are many that no sync was begun for.
+    pub(super) fn note_dirty(&mut self, len: u64) -> bool {
+        self.dirty += len;
+        let many = self.dirty >= DIRTY_MOST;
+        if many {
+            self.dirty = 0;
+        }
+        many
+    }
+
     /// Return the segment once: when its last missing bytes are written. One that may have holes is
     /// never known to be whole.
     pub(super) fn became_whole(&mut self) -> Option<SegmentPiece> {
@@ -190,10 +207,10 @@ impl Pieces {
         self.logs.get_mut(log)?.segments.get_mut(&sequence)
     }
 
-    pub(super) fn add_segment(&mut self, log: &str, piece: SegmentPiece) {
+    pub(super) fn add_segment(&mut self, log: &str, piece: SegmentPiece, left: bool) {
         if let Some(log) = self.logs.get_mut(log) {
             let written = Ranges::default();
-            let written = Written { piece, written, writing: 0, settled: false };
+            let written = Written { piece, written, writing: 0, left, dirty: 0, settled: false };
             log.segments.insert(written.piece.sequence(), written);
         }
     }

@@ -4,6 +4,7 @@
 mod contents;
 mod crashes;
 mod hostile;
+mod resumed;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -146,7 +147,7 @@ fn give_file(builder: &PieceBuilder, file: &TakenFile) -> Result<()> {
 
 fn give_segment(builder: &PieceBuilder, segment: &TakenSegment) -> Result<()> {
     let TakenSegment { log, header, end, sealed, bytes, .. } = segment;
-    builder.segment(log, header, *end, bytes.len() as u64, *sealed)
+    builder.segment(log, header, *end, bytes.len() as u64, *sealed).map(drop)
 }
 
 /// Ranges of a segment, of random lengths. In a compacted one, pages with zeros alone are left out, as
