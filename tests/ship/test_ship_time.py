@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import falaj
-from falaj.errors import CorruptData, Error, Fenced, PlaceDenied
+from falaj.errors import CorruptData, Error, Fenced, ObjectMissing, PlaceDenied
 from falaj.ship import messages as say
 from falaj.ship.driver import Driver
 from falaj.ship.memory import MemoryPlace
@@ -21,7 +21,7 @@ from falaj.ship.place import Place, error, open_place
 from falaj.ship.probe import probe
 from falaj.ship.protocol import Reading
 from falaj.ship.restore import restore
-from falaj.ship.shipper import Options, Shipper
+from falaj.ship.shipper import LOOK_BACK_S, Options, Shipper
 from ship.fake import FakeStore
 from ship.faults import FaultyPlace, Rates
 from ship.replies.simulated import Clock, Waits, simulated
@@ -350,3 +350,41 @@ def test_a_sealed_segment_that_rotted_after_it_was_shipped_stops_the_shipper_and
         found = [record.value for record in copy.topic("orders", codec="bytes")]
     assert found == values[: len(found)]
     assert len(found) >= 300
+
+
+def test_a_shipper_that_sends_notices_that_its_place_was_wiped(
+    inner: MemoryPlace, tmp_path: Path, clock: Clock
+) -> None:
+    for looks in (False, True):
+        store, place = FakeStore(tmp_path / f"store{looks}", 3), Counting(inner)
+        shipper = begin(store, place, clock)
+        store.logs[0].append(60_000)
+        assert shipper.turn()
+        inner.delete([each.key for each in list(inner.list_after(""))])
+        clock.move(LOOK_BACK_S / 2)
+        store.logs[0].append(60_000)
+        assert shipper.turn(), "it looks back now and then, not at each flush"
+        clock.move(LOOK_BACK_S)
+        before = place.calls.total()
+        assert not shipper.turn()
+        assert place.calls.total() == before, "nothing new, no request"
+        if not looks:
+            store.logs[0].append(10)
+        look = shipper.checkpoint if looks else shipper.turn
+        with pytest.raises(ObjectMissing, match=r"n/0{19}1 is missing.*falaj ship --new-origin"):
+            look()
+
+
+def test_a_shipper_that_begins_at_a_wiped_place_sends_everything(
+    inner: MemoryPlace, tmp_path: Path, clock: Clock
+) -> None:
+    store = FakeStore(tmp_path / "store", 5)
+    store.logs[0].append(200_000)
+    before = begin(store, inner, clock)
+    assert before.turn()
+    inner.delete([each.key for each in list(inner.list_after(""))])
+    shipper = begin(store, inner, clock)
+    assert shipper.turn()
+    assert shipper.bytes >= before.bytes
+    origin = shipper._driver.origin
+    assert digest_of(shipper._driver.view, origin) == digest(store.content())

@@ -12,12 +12,20 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NoReturn
 
-from falaj.errors import CorruptData, Fenced, HistoryDeleted, TwinStore, UnsupportedPlace
+from falaj.errors import (
+    CorruptData,
+    Fenced,
+    HistoryDeleted,
+    ObjectMissing,
+    TwinStore,
+    UnsupportedPlace,
+)
 from falaj.ship import messages as say
 from falaj.ship.checkpoints import Checkpoint, encode_checkpoint
 from falaj.ship.numbers import encode_number, sealed_with
 from falaj.ship.objects import Patience, Stopped, Uploads, salted
 from falaj.ship.packing import repack
+from falaj.ship.place import error
 from falaj.ship.protocol import Reading, Shipping
 from falaj.ship.shapes import Claim, Flush, checkpoint_key, number_key
 from falaj.ship.tree import View
@@ -245,6 +253,25 @@ class Driver:
             self.uploads.forget(self.view.sizes)
         self.line.add(self.view.number)
 
+    def expect_claim(self) -> None:
+        """Look whether the place still has this process's claim, which no shipper ever deletes.
+
+        Raises:
+            ObjectMissing: Somebody else deleted it, and other objects with it.
+        """
+        assert self.holds is not None
+        key = number_key(self.holds)
+        if self.patience(lambda: self.origin.get(key)) is None:
+            raise error(
+                ObjectMissing,
+                f"{self.origin.where(key)} is missing: objects were deleted from the place while"
+                " this process shipped to it, and what lies there cannot be restored any more."
+                " Start it again: an empty place gets everything. Where something is left, ship"
+                " the store as a new origin: `falaj ship --new-origin`",
+                self.origin.place.url,
+                self.origin.root + key,
+            )
+
     def remember(self, past: Past) -> None:
         """Take what was found out about the past: the next checkpoints list the orphans."""
         self.line |= past.line
@@ -260,8 +287,7 @@ class Driver:
 
     def _stop(self, reason: say.Reason, number: int) -> NoReturn:
         where = self.origin.where(number_key(number))
-        error = _STOPS[reason](f"{reason.value} ({where}): {_HELP[reason]}")
-        raise error
+        raise _STOPS[reason](f"{reason.value} ({where}): {_HELP[reason]}")
 
 
 def said(checkpoint: Checkpoint) -> say.Checkpoint:

@@ -52,6 +52,8 @@ _STOP_S = 0.1
 _ASK_LEAST_S, _ASK_MOST_S, _ASK_SHARE = 0.001, 0.01, 1 / 32
 _GATHER_MOST_S, _GATHER_SHARE = 0.002, 1 / 16
 _SLEPT_LEAST_S = 60.0
+LOOK_BACK_S = 300.0
+"""Seconds after which a shipper that sends looks whether the place still has its claim."""
 _SEALERS = 2
 """Parts of sealed segments that are under way at a time, beside the bytes in flight."""
 CHECKPOINT_NUMBERS = 256
@@ -118,6 +120,7 @@ class Shipper:
         self._shipped_cut: Cut | None = None
         self._is_proved = False
         self._flushed_at = self._files_at = self._began_at = -FLUSH_S
+        self._seen_at = 0.0
         self._sealing: dict[tuple[str, int, int, int], tuple[Sealing, list[Future[str]]]] = {}
         self._shipping: Guard | None = None
         self._sealer = ThreadPoolExecutor(_SEALERS, "falaj-seal")
@@ -195,6 +198,7 @@ class Shipper:
                     raise
                 continue
             self._driver.send(say.Claim())
+        self._seen_at = time.monotonic()
         self._driver.uploads = Uploads(
             origin, self._driver.holds, self.patience, self.options.in_flight
         )
@@ -261,6 +265,8 @@ class Shipper:
         if not (due or self._waits()):
             return False
         self._began_at = clock
+        if clock - self._seen_at >= LOOK_BACK_S:
+            self._look_back()
         flush = self._draft(cut, delta, sealed)
         self._driver.flush(flush, doubts=self._slept())
         assert self._driver.uploads is not None
@@ -273,6 +279,11 @@ class Shipper:
         self.bytes += delta.bytes
         self._acknowledge(cut)
         return True
+
+    def _look_back(self) -> None:
+        """Stop if the place was wiped. It costs a request, so only a shipper that sends looks."""
+        self._driver.expect_claim()
+        self._seen_at = time.monotonic()
 
     def _acknowledge(self, cut: Cut) -> None:
         """Let the store know what has left the machine, and wake who waits for it."""
@@ -357,6 +368,7 @@ class Shipper:
                 self._driver.remember(self._past_for(self.patience)())
             elif self._looking.done():
                 self._driver.remember(self._looking.result())
+        self._look_back()
         self._driver.checkpoint()
         if self._driver.knows_past:
             expire(self._driver, self.options.history, self._expired)
