@@ -87,6 +87,7 @@ def restore(
 
     The new store appears whole or not at all, after every byte of it was checked. It is the same
     store: committed offsets and checkpoints stay valid. Once it ships, it does so as a new origin.
+    A call that was stopped or killed goes on where it was, at the next call with the same path.
 
     Args:
         place: A directory, or `s3://…`, `gs://…`, `az://…`, `http://…`.
@@ -101,6 +102,7 @@ def restore(
         UnknownOrigin: The place has no store, or several and `origin` names none of them.
         HistoryDeleted: The place no longer has the state of that moment.
         CorruptData: Something in the place is missing or corrupt.
+        LockTimeout: Another call restores the same origin to this path.
 
     Example:
         >>> _ = store.topic("orders").append(b"first")

@@ -4,6 +4,8 @@ import json
 import shutil
 import threading
 
+import pytest
+
 import falaj as library
 from cli.shell import Shell
 
@@ -62,6 +64,24 @@ def test_corruption_in_a_place_ends_with_one(falaj: Shell) -> None:
     assert pack.name in fails(falaj, 1, "place", "verify", "place")
     assert pack.name in fails(falaj, 1, "restore", "place", "-s", "x")
     assert not (falaj.folder / "x").exists()
+
+
+def test_a_restore_that_was_stopped_goes_on_and_says_how_much_is_there(falaj: Shell) -> None:
+    def stop(done: int, total: int) -> None:
+        if done == total:
+            raise KeyboardInterrupt
+
+    with library.open(falaj.folder / "s") as store:
+        store.topic("orders").extend([bytes([n % 251]) * 1000 for n in range(100)])
+        store.ship(falaj.folder / "place", once=True)
+    with pytest.raises(KeyboardInterrupt):
+        library.restore(falaj.folder / "place", falaj.folder / "copy", progress=stop)
+    ended = falaj("restore", "place", "-s", "copy")
+    assert ended.code == 0
+    assert "goes on: 98.0 KiB of 98.0 KiB are there" in ended.err
+    assert falaj.ok("cat", "-s", "copy", "orders", "-n", "1")
+    (falaj.folder / "full").mkdir()
+    assert "goes on" not in falaj("restore", "place", "-s", "full").err
 
 
 def test_a_plan_names_requests_and_dollars_and_sends_nothing(falaj: Shell) -> None:

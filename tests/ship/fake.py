@@ -250,7 +250,7 @@ class FakeBuilder:
 
     built: dict[str, dict[str, bytes]] = {}  # noqa: RUF012  # shared on purpose: by path
 
-    def __init__(self, path: Any) -> None:
+    def __init__(self, path: Any, **_: object) -> None:
         self.path = os.fspath(path)
         self.found: dict[str, bytearray] = {}
         self.headers: dict[str, bytes] = {}
@@ -273,6 +273,20 @@ class FakeBuilder:
         assert position - FIRST + len(data) <= len(self.found[key])
         self.found[key][position - FIRST : position - FIRST + len(data)] = data
 
+    def write_checked(
+        self,
+        log: str,
+        sequence: int,
+        position: int,
+        data: bytes,
+        start: int,
+        stop: int,
+        checksum: int,
+    ) -> bool:
+        """Write bytes of a segment if they are right."""
+        self.write(log, sequence, position, data[start:stop])
+        return zlib.crc32(data[start:stop]) == checksum
+
     def finish(self, **_: Any) -> dict[str, Any]:
         """Keep what was collected."""
         self.built[self.path] = {
@@ -282,6 +296,10 @@ class FakeBuilder:
 
     def discard(self) -> None:
         """Forget it."""
+
+    def leave(self) -> bool:
+        """Forget it, too."""
+        return False
 
 
 def objects_of(view: View) -> int:

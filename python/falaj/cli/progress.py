@@ -7,13 +7,14 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from falaj.cli.exits import say
 from falaj.cli.paint import Paint, is_terminal, width_of
 from falaj.cli.units import count, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Advance", "Bar", "bar", "no_bar"]
+__all__ = ["Advance", "Bar", "bar", "no_bar", "tell"]
 
 _EVERY_S = 0.1
 _BAR = 20
@@ -88,3 +89,10 @@ def bar(what: str, total: int | None = None) -> Iterator[Advance]:
 
 def no_bar(done: int, records: int = 0, total: int | None = None) -> None:
     """Show nothing."""
+
+
+def tell(sentence: str) -> None:
+    """Say a sentence while a bar may be shown, which goes on below it."""
+    if is_terminal(sys.stderr):
+        sys.stderr.write(f"\r{' ' * (width_of(sys.stderr) - 1)}\r")
+    say(sentence)

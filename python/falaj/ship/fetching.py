@@ -1,29 +1,34 @@
 """Reads the pieces of a view from a place, in parallel, and passes on bytes that are checked.
 
 Owns how neighbouring pieces become one request, and the bound of bytes in flight. Invariant: every
-piece that is passed on has the checksum that its number says.
+piece that is passed on has the checksum that its number says. Pieces that an earlier restore left
+are looked for in as many threads, before any is fetched.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, NamedTuple
 
 from falaj.ship.objects import InFlight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from falaj.ship.objects import Patience
     from falaj.ship.origin import Origin
     from falaj.ship.shapes import Piece
     from falaj.ship.tree import View
 
-__all__ = ["Target", "fetch", "targets_of"]
+__all__ = ["Target", "checked", "fetch", "missing", "targets_of"]
 
 REQUEST_MAX = 8 << 20
 THREADS = 8
+
+
+Write = Callable[["Target", bytes, int, int], bool]
 
 
 class Target(NamedTuple):
@@ -54,15 +59,52 @@ def targets_of(view: View) -> list[Target]:
     return sorted(found, key=lambda each: (first[each.piece.key], each.piece.offset))
 
 
+def checked(target: Target, data: bytes, start: int, stop: int) -> memoryview | None:
+    """Return the bytes of a piece that lie in its segment; None if they have another checksum."""
+    part = memoryview(data)[start:stop]
+    return None if zlib.crc32(part) != target.piece.crc else part[: target.length]
+
+
+def missing(
+    targets: list[Target], is_there: Callable[[Target], bool], done: Callable[[int], None]
+) -> list[Target]:
+    """Ask for each piece whether it is there; return those that are not, in their order."""
+
+    def look(target: Target) -> bool:
+        found = is_there(target)
+        if found:
+            done(target.length)
+        return found
+
+    with ThreadPoolExecutor(THREADS, "falaj-look") as pool:
+        try:
+            found = list(pool.map(look, targets))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [target for target, is_left in zip(targets, found, strict=True) if not is_left]
+
+
 def fetch(
     origin: Origin,
     targets: list[Target],
     patience: Patience,
-    write: Callable[[Target, bytes], None],
+    write: Write,
     done: Callable[[int], None],
     in_flight: int,
+    abandon: Callable[[], object] | None = None,
 ) -> None:
     """Read pieces and pass each to `write`, from several threads.
+
+    Args:
+        origin: Where they lie.
+        targets: The pieces.
+        patience: Asks the place.
+        write: Checks a piece, and writes it: bytes, and where in them the piece begins and ends.
+            It returns False for a piece that has another checksum.
+        done: Called with the bytes of each piece that was written.
+        in_flight: Bytes that are in memory at a time.
+        abandon: Called after the first error or an interrupt: it ends the waits of `patience`.
 
     Raises:
         CorruptData: A piece is missing or corrupt.
@@ -71,27 +113,30 @@ def fetch(
 
     def work(group: list[Target], taken: int) -> None:
         try:
-            for target, data in _read(origin, group, patience):
-                write(target, bytes(data[: target.length]))
+            for target, data, start in _read(origin, group, patience):
+                if not write(target, data, start, start + target.piece.length):
+                    raise origin.corrupt(target.piece)
                 done(target.length)
         finally:
             bound.give(taken)
 
     with ThreadPoolExecutor(THREADS, "falaj-fetch") as pool:
         running = set()
-        for group in _groups(targets):
-            taken = bound.take(sum(each.piece.length for each in group))
-            running.add(pool.submit(work, group, taken))
-            finished = {future for future in running if future.done()}
-            running -= finished
-            if any(future.exception() for future in finished):
-                pool.shutdown(cancel_futures=True)
-                _ = [future.result() for future in finished]
-        finished, rest = wait(running, return_when=FIRST_EXCEPTION)
-        for future in rest:
-            future.cancel()
-        for future in finished:
-            future.result()
+        try:
+            for group in _groups(targets):
+                taken = bound.take(sum(each.piece.length for each in group))
+                running.add(pool.submit(work, group, taken))
+                finished = {future for future in running if future.done()}
+                running -= finished
+                for future in finished:
+                    future.result()
+            for future in wait(running, return_when=FIRST_EXCEPTION).done:
+                future.result()
+        except BaseException:
+            if abandon is not None:
+                abandon()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _groups(targets: list[Target]) -> Iterator[list[Target]]:
@@ -115,17 +160,14 @@ def _groups(targets: list[Target]) -> Iterator[list[Target]]:
 
 def _read(
     origin: Origin, group: list[Target], patience: Patience
-) -> Iterator[tuple[Target, memoryview | bytes]]:
+) -> Iterator[tuple[Target, bytes, int]]:
+    """Yield each piece as bytes and the place in them at which it begins."""
     first, last = group[0].piece, group[-1].piece
-    if first.key.startswith("n/") or len(group) == 1:
+    if first.key.startswith("n/"):
         for target in group:
-            yield target, patience(lambda piece=target.piece: origin.bytes_of(piece))  # type: ignore[misc]
+            yield target, patience(lambda piece=target.piece: origin.bytes_of(piece)), 0  # type: ignore[misc]
         return
     stop = last.offset + last.length
-    data = memoryview(patience(lambda: origin.range_of(first, first.offset, stop)))
+    data = patience(lambda: origin.range_of(first, first.offset, stop))
     for target in group:
-        piece = target.piece
-        part = data[piece.offset - first.offset : piece.offset - first.offset + piece.length]
-        if zlib.crc32(part) != piece.crc:
-            raise origin.wrong(piece, f"is corrupt at byte {piece.offset}")
-        yield target, part
+        yield target, data, target.piece.offset - first.offset

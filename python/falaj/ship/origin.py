@@ -132,7 +132,7 @@ class Origin:
         else:
             found = self.range_of(piece, piece.offset, stop)
         if len(found) != piece.length or zlib.crc32(found) != piece.crc:
-            raise self.wrong(piece, f"is corrupt at byte {piece.offset}")
+            raise self.corrupt(piece)
         return found
 
     def range_of(self, piece: Piece, start: int, stop: int) -> bytes:
@@ -145,6 +145,10 @@ class Origin:
             return self.place.get_range(self.root + piece.key, start, stop)
         except ObjectMissing:
             raise self.wrong(piece, "is missing") from None
+
+    def corrupt(self, piece: Piece) -> CorruptData:
+        """Make the error of a piece that has another checksum."""
+        return self.wrong(piece, f"is corrupt at byte {piece.offset}")
 
     def wrong(self, piece: Piece, how: str) -> CorruptData:
         """Make the error of a piece that cannot be read."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from falaj import _core
 from falaj.errors import CorruptData, HandleClosed
-from falaj.ship.fetching import Target, fetch
+from falaj.ship.fetching import Target, checked, fetch
 from falaj.ship.objects import IN_FLIGHT
 from falaj.ship.shapes import FIRST_BLOCK, File, Segment
 from falaj.ship.tree import PIECE_MAX, LogView, View
@@ -211,12 +211,13 @@ class Replica:
         targets.sort(key=lambda each: (each.piece.key, each.piece.offset))
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
-        def write(target: Target, data: memoryview | bytes) -> None:
-            rest = memoryview(data)[: target.length]
-            at = target.piece.position
+        def write(target: Target, data: bytes, start: int, stop: int) -> bool:
+            found = checked(target, data, start, stop)
+            at, rest = target.piece.position, memoryview(found or b"")
             while rest:
                 written = os.pwrite(file, rest, at)
                 at, rest = at + written, rest[written:]
+            return found is not None
 
         try:
             fetch(self.origin, targets, self.patience, write, lambda size: None, IN_FLIGHT)

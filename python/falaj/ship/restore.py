@@ -2,7 +2,9 @@
 
 Owns the choice of origin and number, and the order of the work: small files, segments, their bytes,
 then the checks of the engine. Invariant: a directory gets its name only after every byte in it was
-checked; what is there before stays as it is. The engine's `StoreBuilder` makes the files.
+checked; what is there before stays as it is. The engine's `StoreBuilder` makes the files. A restore
+that was stopped leaves them, and the next one fetches what they lack. No file says how far it was:
+bytes that have the checksum of their piece are there.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from falaj import _core
-from falaj.errors import HistoryDeleted, InvalidArgument, UnknownOrigin
+from falaj.errors import Error, HistoryDeleted, InvalidArgument, NoSpace, PlaceError, UnknownOrigin
 from falaj.ship.driver import read_view
-from falaj.ship.fetching import fetch, targets_of
+from falaj.ship.fetching import Target, checked, fetch, missing, targets_of
 from falaj.ship.objects import IN_FLIGHT, Patience
 from falaj.ship.origin import Found, Origin, origins_of
 from falaj.ship.shapes import Flush
@@ -41,8 +44,9 @@ def restore(
     in_flight: int = IN_FLIGHT,
     patience: float | None = 60.0,
     progress: Progress | None = None,
+    resumed: Progress | None = None,
 ) -> RestoreReport:
-    """Make a store of what a place holds.
+    """Make a store of what a place holds, or go on where an earlier call was stopped.
 
     Args:
         place: The place.
@@ -53,8 +57,10 @@ def restore(
         in_flight: Bytes that are in memory at a time.
         patience: Seconds for which the place may give no answer.
         progress: Called with bytes done and of how many.
+        resumed: Called once, with the bytes that an earlier call left, if it did.
 
     Raises:
+        LockTimeout: Another call restores the same origin to the same path.
         UnknownOrigin: The place has several origins, or none, or not this one.
         HistoryDeleted: The place no longer has the state of that moment.
         CorruptData: Something in the place is missing or corrupt; `path` does not exist then.
@@ -69,7 +75,8 @@ def restore(
     view = read_view(source, wait, to_number)
     if not view.files:
         raise HistoryDeleted(f"{source.where('')} has no flush yet at number {view.number}")
-    built = _build(source, view, path, wait, in_flight, progress or (lambda done, total: None))
+    work = _Work(source, view, wait, in_flight, progress or _silent, resumed or _silent)
+    built = work.build(path)
     return {
         **built,
         "path": os.fspath(path),
@@ -80,44 +87,103 @@ def restore(
     }
 
 
-def _build(
-    origin: Origin, view: View, path: str, wait: Patience, in_flight: int, progress: Progress
-) -> BuildReport:
-    builder = _core.StoreBuilder(path)
-    try:
-        for name, file in view.files.items():
+def _silent(_done: int, _total: int) -> None:
+    """Tell nothing."""
+
+
+class _Work:
+    """A restore under way."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        view: View,
+        patience: Patience,
+        in_flight: int,
+        progress: Progress,
+        resumed: Progress,
+    ) -> None:
+        self.origin, self.view, self.patience, self.in_flight = origin, view, patience, in_flight
+        self.progress, self.resumed = progress, resumed
+        self._targets = targets_of(view)
+        self._total, self._done = sum(each.length for each in self._targets), 0
+        self._lock = threading.Lock()
+
+    def build(self, path: str) -> BuildReport:
+        """Make the store. An error that may be gone at the next call leaves what was fetched."""
+        builder = _core.StoreBuilder(path, resume=self.origin.origin)
+        try:
+            self._fill(builder)
+            return builder.finish(parent=self.origin.origin, number=self.view.number)
+        except BaseException as error:
+            if isinstance(error, Error) and not isinstance(error, PlaceError | NoSpace):
+                builder.discard()
+            elif builder.leave():
+                error.add_note(
+                    f"what was fetched stays beside {path}: the same restore goes on from there"
+                )
+            raise
+
+    def _fill(self, builder: _core.StoreBuilder) -> None:
+        # Small files are synced one by one: that is time in which segments can come.
+        with ThreadPoolExecutor(1, "falaj-files") as beside:
+            files = beside.submit(self._put_files, builder)
+            self._fetch_segments(builder)
+            files.result()
+
+    def _put_files(self, builder: _core.StoreBuilder) -> None:
+        for name, file in self.view.files.items():
             parts = [
-                (piece.position, wait(lambda piece=piece: origin.bytes_of(piece)))  # type: ignore[misc]
+                (piece.position, self.patience(lambda piece=piece: self.origin.bytes_of(piece)))  # type: ignore[misc]
                 for piece in file.pieces
             ]
             builder.file(name, file.length, parts)
-        for name, log in view.logs.items():
+
+    def _fetch_segments(self, builder: _core.StoreBuilder) -> None:
+        left = set[tuple[str, int]]()
+        for name, log in self.view.logs.items():
             for sequence in sorted(log.segments):
                 each = log.segments[sequence]
-                builder.segment(name, each.header, each.end, each.length, each.sealed)
-        targets = targets_of(view)
-        total, done, lock = sum(each.length for each in targets), 0, threading.Lock()
+                if builder.segment(name, each.header, each.end, each.length, each.sealed):
+                    left.add((name, sequence))
+        targets = self._missing(builder, left) if left else self._targets
 
-        def advance(size: int) -> None:
-            nonlocal done
-            with lock:
-                done += size
-                progress(done, total)
+        def write(target: Target, data: bytes, start: int, stop: int) -> bool:
+            log, sequence, piece = target.log, target.sequence, target.piece
+            if target.length == piece.length:
+                return builder.write_checked(
+                    log, sequence, piece.position, data, start, stop, piece.crc
+                )
+            part = checked(target, data, start, stop)
+            if part is not None:
+                builder.write(log, sequence, piece.position, part)
+            return part is not None
 
-        fetch(
-            origin,
-            targets,
-            wait,
-            lambda target, data: builder.write(
-                target.log, target.sequence, target.piece.position, data
-            ),
-            advance,
-            in_flight,
-        )
-        return builder.finish(parent=origin.origin, number=view.number)
-    except BaseException:
-        builder.discard()
-        raise
+        stop = self.patience.stop.set
+        fetch(self.origin, targets, self.patience, write, self._advance, self.in_flight, stop)
+
+    def _missing(self, builder: _core.StoreBuilder, left: set[tuple[str, int]]) -> list[Target]:
+        """Return the pieces that an earlier call did not leave."""
+
+        def is_there(target: Target) -> bool:
+            piece = target.piece
+            return (
+                (target.log, target.sequence) in left
+                and target.length == piece.length
+                and builder.keep(
+                    target.log, target.sequence, piece.position, piece.length, piece.crc
+                )
+            )
+
+        found = missing(self._targets, is_there, self._advance)
+        if self._done:
+            self.resumed(self._done, self._total)
+        return found
+
+    def _advance(self, size: int) -> None:
+        with self._lock:
+            self._done += size
+            self.progress(self._done, self._total)
 
 
 def choose_origin(place: Place, wanted: str | None) -> Found:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from falaj.cli import options
 from falaj.cli.arguments import Argument, Command, Option
 from falaj.cli.commands.backup import copied
-from falaj.cli.exits import Stop, told
-from falaj.cli.progress import bar
+from falaj.cli.exits import Stop, say, told
+from falaj.cli.progress import bar, tell
 from falaj.cli.tables import Column, table
 from falaj.cli.units import show_time, size
 
@@ -73,15 +73,23 @@ def _from_place(
     from falaj.ship import restore as restoring
     from falaj.ship.place import open_place
 
-    with bar(f"restore to {to}") as advance:
-        done = restoring.restore(
-            open_place(place),
-            to,
-            origin=origin,
-            to_number=to_number,
-            to_time_us=None if to_time is None else to_time // 1000,
-            progress=lambda done, total: advance(done, total=max(total, done)),
-        )
+    try:
+        with bar(f"restore to {to}") as advance:
+            done = restoring.restore(
+                open_place(place),
+                to,
+                origin=origin,
+                to_number=to_number,
+                to_time_us=None if to_time is None else to_time // 1000,
+                progress=lambda done, total: advance(done, total=max(total, done)),
+                resumed=lambda there, total: tell(
+                    f"goes on: {size(there)} of {size(total)} are there"
+                ),
+            )
+    except BaseException as stopped:
+        for note in getattr(stopped, "__notes__", ()):
+            say(note)
+        raise
     if as_json:
         print(json.dumps(done))
     else:
