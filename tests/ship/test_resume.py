@@ -182,6 +182,21 @@ def test_an_interrupted_restore_goes_on_at_a_later_number(url: str, tmp_path: Pa
     assert records_in(tmp_path / "copy") == RECORDS
 
 
+def test_where_others_may_make_directories_a_restore_begins_again(url: str, tmp_path: Path) -> None:
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        falaj.restore(url, shared / "copy", progress=interrupt)
+    assert not hasattr(stopped.value, "__notes__")
+    assert list(shared.iterdir()) == []
+    falaj.restore(url, shared / "copy")
+    assert records_in(shared / "copy") == RECORDS[:900]
+
+
 def test_a_second_restore_to_the_same_path_is_refused(url: str, tmp_path: Path) -> None:
     refused: list[str] = []
 

@@ -188,6 +188,8 @@ def in_builder(points: Points) -> None:
             self.file = points.around("a file is made", self._inner.file)
             self.segment = points.around("a segment is made", self._inner.segment)
             self.write = points.around("bytes are written", self._inner.write)
+            self.write_checked = points.around("bytes are written", self._inner.write_checked)
+            self.keep, self.leave = self._inner.keep, self._inner.leave
             self.finish = points.around("a store is finished", self._inner.finish)
             self.discard = self._inner.discard
 

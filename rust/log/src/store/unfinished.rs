@@ -66,7 +66,7 @@ impl Unfinished {
     /// If a dead builder left it, take it over as it is; then the result says true.
     ///
     /// Where locks do not show who lives, or other users could have made the directory, it is a new
-    /// one with a random name.
+    /// one with a random name, and the result says `None`: no later builder goes on.
     ///
     /// # Errors
     /// As that one, and `LockTimeout` while another builder works in the directory.
@@ -76,10 +76,10 @@ impl Unfinished {
         replaces: bool,
         modes: Modes,
         key: u32,
-    ) -> Result<(Self, bool)> {
+    ) -> Result<(Self, Option<bool>)> {
         let path = named(destination, key);
         if !path.parent().is_some_and(|parent| is_ours_to_sweep(storage, parent)) {
-            return Self::begin(storage, destination, replaces, modes).map(|new| (new, false));
+            return Self::begin(storage, destination, replaces, modes).map(|new| (new, None));
         }
         sweep_but(storage, destination, Some(&path));
         for _ in 0..TRIES {
@@ -91,7 +91,7 @@ impl Unfinished {
             let Some(stat) = files::stat(storage, &path)? else { continue };
             // A link leads to another owner's directory.
             if !stat.is_dir {
-                return Self::begin(storage, destination, replaces, modes).map(|new| (new, false));
+                return Self::begin(storage, destination, replaces, modes).map(|new| (new, None));
             }
             match hold(storage, &path, modes.lock)? {
                 // It was made for other permissions.
@@ -100,7 +100,7 @@ impl Unfinished {
                 }
                 Held::Ours(_claim) => {
                     let destination = destination.to_path_buf();
-                    return Ok((Self { path, destination, replaces, _claim }, is_left));
+                    return Ok((Self { path, destination, replaces, _claim }, Some(is_left)));
                 }
                 Held::Theirs => {
                     let holder = "another process that makes the same store".to_owned();

@@ -122,13 +122,14 @@ impl PieceBuilder {
         let asked = Modes::asked(options.mode)?;
         let replaces = is_empty_directory(&*storage, &destination, "a store")?;
         let write_mode = choose_mode(&*storage, &destination, replaces, options)?;
-        let (half, is_left) = match options.resume {
-            None => (Unfinished::begin(&*storage, &destination, replaces, asked)?, false),
+        let (half, going_on) = match options.resume {
+            None => (Unfinished::begin(&*storage, &destination, replaces, asked)?, None),
             Some([a, b, c, d, ..]) => {
                 let key = u32::from_be_bytes([a, b, c, d]);
                 Unfinished::go_on(&*storage, &destination, replaces, asked, key)?
             }
         };
+        let (is_left, resumes) = (going_on == Some(true), going_on.is_some());
         let layout = Layout::new(half.path());
         let made = || {
             let aside = || Left::set_aside(&*storage, &layout, asked.directory);
@@ -144,7 +145,7 @@ impl PieceBuilder {
                 return Err(error);
             }
         };
-        let ((pieces, open), resumes) = (Default::default(), options.resume.is_some());
+        let (pieces, open) = Default::default();
         Ok(Self {
             storage,
             destination,
