@@ -66,7 +66,7 @@ impl Unfinished {
     /// If a dead builder left it, take it over as it is; then the result says true.
     ///
     /// Where locks do not show who lives, or other users could have made the directory, it is a new
-    /// one with a random name, and the result says `None`: no later builder goes on.
+    /// one with a random name. The result says `None` then: no later builder goes on.
     ///
     /// # Errors
     /// As that one, and `LockTimeout` while another builder works in the directory.
