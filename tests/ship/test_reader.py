@@ -474,8 +474,10 @@ def test_a_place_is_read_with_pread(tmp_path: Path) -> None:
         given: Any = {"cache": tmp_path / "cache", "io": "pread"}
         with falaj.open_place(tmp_path / "place", **given) as reader:
             assert records_of(reader) == records_of(store)
+            held = list(reader.topic("orders"))
             maps = Path("/proc/self/maps").read_text()
             assert not [line for line in maps.splitlines() if "/cache/" in line and ".log" in line]
+            assert held[-1].to_bytes() == b"199" * 1000
             with reader.topic("orders").follow("latest", timeout=SECONDS) as follower:
                 topic.append(b"later")
                 store.ship(tmp_path / "place", once=True)

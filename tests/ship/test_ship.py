@@ -1,5 +1,6 @@
 """Shipping and restoring real stores: everything a store has comes back, record by record."""
 
+import gc
 import hashlib
 import os
 import signal
@@ -306,3 +307,20 @@ def test_a_second_process_that_ships_a_store_is_refused_while_the_first_lives(
         with store._shipping(), pytest.raises(LockTimeout, match="ships the store"):
             store.ship(tmp_path / "place", once=True)
         assert store.ship(tmp_path / "place", once=True)["flushes"] == 1
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_a_store_that_was_shipped_and_closed_keeps_no_file_open(
+    tmp_path: Path, places: int
+) -> None:
+    named = [tmp_path / f"place{number}" for number in range(places)]
+    gc.collect()
+    gc.disable()
+    try:
+        with falaj.open(tmp_path / "events") as store:
+            store.topic("orders").append(b"first")
+            store.ship(named, once=True)
+        links = (os.path.realpath(each.path) for each in os.scandir("/proc/self/fd"))
+        assert not [link for link in links if link.startswith(os.fspath(tmp_path / "events"))]
+    finally:
+        gc.enable()

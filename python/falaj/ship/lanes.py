@@ -151,6 +151,7 @@ class Lanes:
             for lane in self._lanes:
                 if once and lane.error is not None:
                     self._raise(lane.error)
+        self._newest = self.guard = None  # these keep the store's files open
         return [lane.sent for lane in self._lanes]
 
     def _attend(self, once: bool, stop: threading.Event | None) -> None:

@@ -162,6 +162,8 @@ class Shipper:
                 driver = getattr(self, "_driver", None)
                 if driver is not None and driver.uploads is not None:
                     driver.uploads.close()
+                # These keep the store's files open.
+                self._cut = self._shipped_cut = self._shipping = None
             return self.shipped
 
     @property
