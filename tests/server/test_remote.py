@@ -124,7 +124,7 @@ def test_a_wait_ends_when_the_shipper_does(tmp_path: Path) -> None:
             shipping.close()
             reply = wait.result()
             assert time.monotonic() - begun < 20
-    assert (reply.status, reply.problem, reply.json["offset"]) == (500, "no-shipper", 1)
+    assert (reply.status, reply.problem, reply.json["offset"]) == (409, "no-shipper", 1)
     assert reply.json["partitions"] == [{"partition": 0, "first": 1, "next": 2}]
 
 
@@ -282,7 +282,7 @@ def test_a_repeat_without_a_shipper_names_the_records_that_the_first_try_appende
             first = [*tries(0)]
         assert {(reply.status, reply.problem) for reply in first} == {(500, "remote-timeout")}
         for before, reply in zip(first, tries(0), strict=True):
-            assert (reply.status, reply.problem) == (500, "no-shipper")
+            assert (reply.status, reply.problem) == (409, "no-shipper")
             for member in ("partitions", "parts", "offset"):
                 assert reply.json.get(member) == before.json.get(member)
             assert "whether it left the machine is unknown" in reply.json["detail"]

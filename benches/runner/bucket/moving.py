@@ -1,4 +1,4 @@
-"""Bytes to a place and back, in turns: shipping, raw puts; a restore, raw ranged GETs.
+"""Bytes to a place and back, in turns: shipping, raw puts; a restore, a scan, raw ranged GETs.
 
 The raw side uses the same client and as many threads. It sends the bytes of the log once, in
 bodies as large as ours. For the way back it reads them in ranges, checks each by its checksum, and
@@ -40,6 +40,7 @@ PAIRS = (
     ("backlog", "backlog", "put"),
     ("restore", "restore", "file"),
     ("restore_bare", "restore", "get"),
+    ("scan", "scan", "get"),
 )
 """Rows: the name, what is ours, what it is compared with."""
 
@@ -61,7 +62,9 @@ def measure(of: Places, place: Path, sizes: Sizes) -> list[Measured]:
                 if number > 0:
                     rounds.setdefault(name, []).append(taken)
         for name, ours, floor in PAIRS:
-            for at, suffix in enumerate(("", "_cpu")[: 1 if name == "restore_bare" else 2]):
+            for at, suffix in enumerate(
+                ("", "_cpu")[: 1 if name in ("restore_bare", "scan") else 2]
+            ):
                 measured.append(
                     Measured(
                         f"{kind}_{name}{suffix}",
@@ -88,9 +91,10 @@ def _round(of: Places, kind: str, folder: Path, number: int, sizes: Sizes) -> di
     checksums = _checksums(raw, size)
     taken["get"] = _timed(size, lambda: _get(raw, checksums))
     taken["file"] = _timed(size, lambda: _get(raw, checksums, folder / "raw"))
-    place = open_place(of.url(kind, f"{prefix}-grows"))
-    taken["restore"] = _timed(size, lambda: restore(place, os.fspath(folder / "restored")))
-    for name in ("grows", "once", "restored"):
+    url = of.url(kind, f"{prefix}-grows")
+    taken["restore"] = _timed(size, lambda: restore(open_place(url), f"{folder / 'restored'}"))
+    taken["scan"] = _timed(size, lambda: _scan(url, folder / "cache"))
+    for name in ("grows", "once", "restored", "cache"):
         shutil.rmtree(folder / name)
     (folder / "raw").unlink()
     shutil.rmtree(of.server.folder / "buckets/shop" / f"{prefix}-raw", ignore_errors=True)
@@ -153,6 +157,14 @@ def _get(place: Place, wanted: list[tuple[str, int, int]], path: Path | None = N
 
 
 # --- Ours -----------------------------------------------------------------------------------------
+
+
+def _scan(url: str, cache: Path) -> None:
+    """Read all records out of the place, on a machine that has none of them."""
+    with falaj.open_place(url, cache=cache, follow=False) as reader:
+        topic = reader.topic("shipped", codec="bytes")
+        if sum(map(len, topic.batches())) != topic.end_offset:
+            raise AssertionError("a scan of the place read fewer records than it has")
 
 
 def _ship(url: str, folder: Path, sizes: Sizes, *, grows: bool) -> Taken:

@@ -11,11 +11,12 @@ GETS, FILE = "ranged GETs and checksums, 8 in flight", "the same GETs into a syn
 
 
 def _moving(kind: str, where: str) -> tuple[Row, ...]:
-    ship, restore = Bar(ratio_min=0.40), Bar(ratio_min=0.80)
+    ship, back = Bar(ratio_min=0.40), Bar(ratio_min=0.80)
     return (
         Row(f"{kind}_ship", f"{where}: ship a log that grows, KB", "rate", PUTS, ship),
         Row(f"{kind}_backlog", "… ship it at once", "rate", PUTS, ship),
-        Row(f"{kind}_restore", "… restore it", "rate", FILE, restore),
+        Row(f"{kind}_restore", "… restore it", "rate", FILE, back),
+        Row(f"{kind}_scan", "… read it where nothing is cached", "rate", GETS, back),
     )
 
 

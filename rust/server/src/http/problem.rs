@@ -216,9 +216,9 @@ fn classify(error: &Error) -> (StatusCode, &'static str) {
         Error::InvalidArgument { .. } => (StatusCode::BAD_REQUEST, "invalid-argument"),
         Error::InvalidName { .. } => (StatusCode::BAD_REQUEST, "invalid-name"),
         Error::NotWritable { .. } => (StatusCode::FORBIDDEN, "read-only"),
-        // Nothing was appended. No repeat helps until somebody starts a shipper.
-        Error::NoShipper { offset: None, .. } => (StatusCode::CONFLICT, "no-shipper"),
-        Error::Fenced { offset: None, .. } => (StatusCode::CONFLICT, "fenced"),
+        // No repeat helps until somebody starts a shipper. With an offset the records are appended.
+        Error::NoShipper { .. } => (StatusCode::CONFLICT, "no-shipper"),
+        Error::Fenced { .. } => (StatusCode::CONFLICT, "fenced"),
         Error::LockTimeout { .. } => (StatusCode::SERVICE_UNAVAILABLE, "lock-timeout"),
         Error::NeedsRecovery { .. } => (StatusCode::SERVICE_UNAVAILABLE, "needs-recovery"),
         Error::Interrupted => (StatusCode::SERVICE_UNAVAILABLE, "interrupted"),
@@ -228,8 +228,6 @@ fn classify(error: &Error) -> (StatusCode, &'static str) {
         Error::DurabilityUnknown { .. } => {
             (StatusCode::INTERNAL_SERVER_ERROR, "durability-unknown")
         }
-        Error::NoShipper { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "no-shipper"),
-        Error::Fenced { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "fenced"),
         Error::RemoteTimeout { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "remote-timeout"),
         Error::SyncFailed { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "sync-failed"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "engine"),
