@@ -50,20 +50,20 @@ fn is_segment(path: &str, number: u64) -> bool {
     path.ends_with(&names::segment(number))
 }
 
+/// Append a record that is synced, and one to each segment that is begun since.
+fn roll_without_sync(log: &Log) {
+    append(log, 0, &[b"0"]).unwrap();
+    log.sync().unwrap();
+    for segment in 1..=SEGMENTS {
+        log.roll_now().unwrap();
+        append(log, 0, &[segment.to_string().as_bytes()]).unwrap();
+    }
+}
+
 /// Power takes the headers or names of some segments.
-///
-/// The log has a synced record, and one in each segment that was begun since.
 fn without_beginnings_of(lost: &[u64], names_too: bool) -> Arc<dyn Storage> {
-    let work = |log: &Log| {
-        append(log, 0, &[b"0"]).unwrap();
-        log.sync().unwrap();
-        for segment in 1..=SEGMENTS {
-            log.roll_now().unwrap();
-            append(log, 0, &[segment.to_string().as_bytes()]).unwrap();
-        }
-    };
     let is_one = |path: &str| lost.iter().any(|segment| is_segment(path, *segment));
-    Arc::new(power_lost_after(1, WriteMode::Mapped, work, |path, what| match what {
+    Arc::new(power_lost_after(1, WriteMode::Mapped, roll_without_sync, |path, what| match what {
         Undecided::Sector(0..16) => is_one(path),
         Undecided::Name(name) => names_too && is_one(name),
         _ => false,
@@ -107,15 +107,7 @@ fn the_log_ends_before(names_too: bool) {
 #[test]
 fn the_log_ends_before_a_segment_whose_end_block_was_lost_and_cuts_of_it_are_whole() {
     for mode in [WriteMode::Mapped, WriteMode::Pwrite] {
-        let work = |log: &Log| {
-            append(log, 0, &[b"0"]).unwrap();
-            log.sync().unwrap();
-            for segment in 1..=SEGMENTS {
-                log.roll_now().unwrap();
-                append(log, 0, &[segment.to_string().as_bytes()]).unwrap();
-            }
-        };
-        let image = power_lost_after(1, mode, work, |path, what| {
+        let image = power_lost_after(1, mode, roll_without_sync, |path, what| {
             matches!(what, Undecided::Sector(16..)) && is_segment(path, 0)
         });
         let (image, dir): (Arc<dyn Storage>, _) = (Arc::new(image), dir());
