@@ -12,11 +12,18 @@ import time
 from itertools import count
 from pathlib import Path
 
-import pyarrow  # noqa: TC002  # its import takes longer than a life
+import pyarrow  # its import takes longer than a life
 
 import falaj
 import falaj.arrow
-from falaj.errors import CorruptData, Error, HistoryDeleted, RecordCompacted, UnknownOrigin
+from falaj.errors import (
+    CorruptData,
+    Error,
+    HistoryDeleted,
+    OffsetOutOfRange,
+    RecordCompacted,
+    UnknownOrigin,
+)
 from falaj.ship import place as places
 from falaj.ship import reader as reading
 from ship.storm.account import TOPICS, Ends, Teller, read
@@ -123,18 +130,29 @@ def _looked_at(store: falaj.PlaceStore, name: str, chance: random.Random) -> int
     first = topic.start_offset
     if first == end:
         return end
+    try:
+        _look_from(topic, first, end, chance)
+    except (OffsetOutOfRange, pyarrow.ArrowInvalid) as error:
+        # Only a trim under the reader explains it; pyarrow has no more than the sentence of one.
+        if topic.start_offset <= first or "has no record" not in str(error):
+            raise
+    return end
+
+
+def _look_from(topic: falaj.Topic[bytes], first: int, end: int, chance: random.Random) -> None:
     start = chance.randrange(first, end)
+    has_gaps = topic.name == "latest"
     match chance.choice(("slice", "offsets", "arrow", "follow", "all")):
         case "slice":
             for record in topic[start : min(start + LOOK, end)]:
                 _expect(record.offset, record.value)
         case "all":
-            wanted = topic.start_offset
-            for record in topic:
-                assert name == "latest" or record.offset == wanted, (name, record.offset, wanted)
+            wanted = first
+            for record in topic[first:]:
+                assert has_gaps or record.offset == wanted, (topic, record.offset, wanted)
                 _expect(record.offset, record.value)
                 wanted = record.offset + 1
-            assert name == "latest" or wanted >= end, (name, wanted, end)
+            assert has_gaps or wanted >= end, (topic, wanted, end)
         case "arrow":
             table: pyarrow.Table = topic.to_arrow()
             rows = zip(*(table[each].to_pylist() for each in ("offset", "value")), strict=True)
@@ -151,11 +169,10 @@ def _looked_at(store: falaj.PlaceStore, name: str, chance: random.Random) -> int
                 try:
                     record = topic[offset]
                 except RecordCompacted:
-                    assert name == "latest", offset
+                    assert has_gaps, offset
                 else:
                     assert record.offset == offset
                     _expect(offset, record.value)
-    return end
 
 
 def _expect(offset: int, value: bytes) -> None:
