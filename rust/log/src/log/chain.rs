@@ -558,7 +558,7 @@ impl KnownSegment {
 }
 
 /// Return whether two segments of the same name are the same file.
-fn is_same_file(one: &Segment, other: &Segment) -> bool {
+pub fn is_same_file(one: &Segment, other: &Segment) -> bool {
     let id = |segment: &Segment| segment.file().stat().ok().map(|stat| stat.id());
     id(one) == id(other)
 }

@@ -19,7 +19,7 @@ use crate::format::state::{End, TopicState, topics_of};
 use crate::segment::walk::SegmentWalker;
 use crate::segment::{Block, BlockError, Check, NO_BLOCK, Segment};
 
-use super::chain::{Next, is_missing};
+use super::chain::{Next, is_missing, is_same_file};
 use super::{DataBlock, Log};
 
 /// A place in one topic of a log, from which blocks are read onwards.
@@ -382,7 +382,7 @@ impl BlockCursor {
         self.log.chain.refresh()?;
         let wanted = self.expected.unwrap_or(self.floor);
         let other = self.log.cursor_at(self.topic, wanted, self.check)?;
-        if other.address() == self.address() {
+        if other.address() == self.address() && is_same_file(other.segment(), self.segment()) {
             // It left this segment for a reason that still exists: going round would never end.
             let what = DecodeError::Damaged("a segment that its own log leads away from");
             return Err(self.doubt(BlockError { position: self.position, what }));
@@ -421,7 +421,16 @@ impl BlockCursor {
         } else if tail.position() < self.position {
             return Ok(Turn::End);
         }
+        if self.is_replaced() {
+            return self.reenter().map(|()| Turn::Again);
+        }
         Err(self.doubt(BlockError { position: self.position, what: NO_BLOCK }))
+    }
+
+    /// Return true if another file has the name of its segment now. Where a place is read, the state
+    /// before may have had only the beginning of a segment that was compacted since.
+    fn is_replaced(&self) -> bool {
+        matches!(self.segment().has_its_name(&*self.log.storage), Ok(false))
     }
 
     /// Handle bytes that are no block: there may be a cut here since the cursor came.

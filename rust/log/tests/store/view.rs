@@ -10,10 +10,10 @@ use falaj::internals::error::Error;
 use falaj::internals::format::names;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{Elsewhere, MapAccess, Needed, OpenMode, Source, Storage};
-use falaj::internals::store::{Cut, PlaceView, Store, StoreOptions, ViewSegment};
-use falaj::internals::topic::{SyncMode, Topic};
+use falaj::internals::store::{Cut, PlaceView, Store, StoreOptions, TopicOptions, ViewSegment};
+use falaj::internals::topic::{CompactOptions, NewRecord, SyncMode, Topic};
 
-use crate::stores::{assert_holds, fill, read_until_error, topic};
+use crate::stores::{assert_holds, fill, quietly, read_until_error, topic};
 
 /// Where the blocks of a segment begin.
 const FIRST_BLOCK: u64 = 8192;
@@ -129,10 +129,15 @@ struct Pair {
 impl Pair {
     /// Append so many records, and begin a view of them.
     fn new(records: u64) -> Self {
+        Self::of(topic, |orders| fill(orders, 0, records))
+    }
+
+    /// Make a topic, fill it, and begin a view of it.
+    fn of(make: impl Fn(&Store, &str) -> Topic, begin: impl Fn(&Topic)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("store")).unwrap();
-        let orders = topic(&store, "orders").with_sync(SyncMode::None);
-        fill(&orders, 0, records);
+        let orders = make(&store, "orders").with_sync(SyncMode::None);
+        begin(&orders);
         let place = Shared::default();
         let view = PlaceView::create(&dir.path().join("view"), Box::new(place.clone())).unwrap();
         let view = Arc::new(view);
@@ -282,6 +287,60 @@ fn a_log_goes_on_in_its_next_segment() {
     // The mark of the last segment says as much as the page, for readers that come later.
     let file = pair.view.path().join("logs").join(&log).join(names::segment(newest));
     assert!(file.is_file());
+}
+
+/// Append two records with one key, of which compaction drops the first.
+fn put_twice(orders: &Topic) {
+    let key = Some(&b"key"[..]);
+    for _ in 0..2 {
+        let record = NewRecord { key, value: Some(b"last"), ..NewRecord::default() };
+        orders.append_to(0, &record, None).unwrap();
+    }
+}
+
+fn compacted(store: &Store, name: &str) -> Topic {
+    let options = TopicOptions {
+        segment_bytes: Some(64 << 10),
+        compacted: Some(true),
+        ..TopicOptions::default()
+    };
+    Topic::open(store, name, &options).unwrap()
+}
+
+/// The place has no state between one in which a segment has its beginning only, and one in which it
+/// is sealed and compacted.
+#[test]
+fn a_reader_goes_on_in_the_compacted_form_of_the_segment_that_it_knows_the_beginning_of() {
+    for removed in [0, 12] {
+        let pair = Pair::of(compacted, |orders| {
+            if removed == 0 {
+                put_twice(orders);
+            }
+            fill(orders, orders.end(0).unwrap(), 10);
+        });
+        let reader = pair.reader();
+        let mut scan = reader.scan_partition(0, 0, None).unwrap();
+        for wanted in 0..10 {
+            assert_eq!(scan.next().transpose().unwrap().unwrap().offset(), wanted);
+        }
+        assert!(scan.next().transpose().unwrap().is_none());
+        fill(&pair.orders, 10, 12);
+        if removed == 12 {
+            put_twice(&pair.orders);
+        }
+        fill(&pair.orders, pair.orders.end(0).unwrap(), RECORDS);
+        pair.orders.flush().unwrap();
+        let done = pair.orders.compact(&CompactOptions::default(), &mut quietly).unwrap();
+        assert_eq!(done.removed, 1);
+        pair.cut();
+        pair.view.allow_compaction(&pair.log()).unwrap();
+        pair.place.0.lock().unwrap().publish(&pair.view);
+        for wanted in (10..RECORDS).filter(|offset| *offset != removed) {
+            let record = scan.next().transpose().unwrap().unwrap();
+            assert_eq!(record.offset(), wanted, "with {removed} removed");
+        }
+        assert!(scan.next().transpose().unwrap().is_none());
+    }
 }
 
 #[test]
