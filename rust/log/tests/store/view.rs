@@ -289,7 +289,7 @@ fn a_log_goes_on_in_its_next_segment() {
     assert!(file.is_file());
 }
 
-/// Append two records with one key, of which compaction drops the first.
+/// Append two records with one key; compaction drops the first.
 fn put_twice(orders: &Topic) {
     let key = Some(&b"key"[..]);
     for _ in 0..2 {
