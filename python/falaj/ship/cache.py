@@ -13,10 +13,10 @@ import contextlib
 import fcntl
 import os
 import shutil
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from falaj import _core
 from falaj.ship.shapes import FIRST_BLOCK
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _is_right(path: Path, segment: Segment) -> bool:
             checksum = 0
             for at in range(piece.position, piece.stop, _CHUNK):
                 data = os.pread(file.fileno(), min(_CHUNK, piece.stop - at), at)
-                checksum = zlib.crc32(data, checksum)
+                checksum = _core._crc32(data, value=checksum)
             if checksum != piece.crc:
                 return False
     return True

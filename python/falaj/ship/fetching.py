@@ -7,11 +7,11 @@ are looked for in as many threads, before any is fetched.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, NamedTuple
 
+from falaj import _core
 from falaj.ship.objects import InFlight
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ def targets_of(view: View) -> list[Target]:
 
 def checked(target: Target, data: bytes, start: int, stop: int) -> memoryview | None:
     """Return the bytes of a piece that lie in its segment; None if they have another checksum."""
-    part = memoryview(data)[start:stop]
-    return None if zlib.crc32(part) != target.piece.crc else part[: target.length]
+    if _core._crc32(data, start, stop) != target.piece.crc:
+        return None
+    return memoryview(data)[start : start + target.length]
 
 
 def missing(

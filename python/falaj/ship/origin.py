@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from falaj import _core
 from falaj.errors import CorruptData, ObjectMissing
 from falaj.ship.checkpoints import Checkpoint, Outline, decode_checkpoint, decode_outline
 from falaj.ship.numbers import Whose, decode_number
@@ -131,7 +131,7 @@ class Origin:
             found = self._inline_of(piece)[piece.offset : stop]
         else:
             found = self.range_of(piece, piece.offset, stop)
-        if len(found) != piece.length or zlib.crc32(found) != piece.crc:
+        if len(found) != piece.length or _core._crc32(found) != piece.crc:
             raise self.corrupt(piece)
         return found
 

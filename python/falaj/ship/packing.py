@@ -8,10 +8,10 @@ became corrupt on the local disk never replace a good copy. Putting is left to `
 from __future__ import annotations
 
 import os
-import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from falaj import _core
 from falaj.errors import CorruptData
 from falaj.ship.objects import Uploads, all_of
 from falaj.ship.shapes import FIRST_BLOCK, INLINE, SALT, Piece, Segment
@@ -185,24 +185,25 @@ class Sealing:
         body, checksums = self._join(
             [head, *((self.log, sequence, each.start, each.stop) for each in ranges)]
         )
-        bytes_of, offset, pieces = memoryview(body), len(head), list[Piece]()
+        offset, pieces = len(head), list[Piece]()
         for (start, stop, old), crc in zip(ranges, checksums[1:], strict=True):
-            data = bytes_of[offset : offset + stop - start]
-            self._expect_same(start, data, crc, old)
-            pieces.append(Piece(start, len(data), INLINE, offset, crc))
-            offset += len(data)
+            piece = Piece(start, stop - start, INLINE, offset, crc)
+            self._expect_same(body, piece, old)
+            pieces.append(piece)
+            offset += piece.length
         self._pieces[number] = pieces
         return body
 
-    def _expect_same(self, start: int, data: memoryview, crc: int, old: list[Piece]) -> None:
+    def _expect_same(self, body: bytes, new: Piece, old: list[Piece]) -> None:
         for piece in old:
-            mine = data[piece.position - start : piece.stop - start]
-            if len(mine) == len(data) == piece.length:
-                same = crc == piece.crc
-            elif len(mine) == piece.length:
-                same = zlib.crc32(mine) == piece.crc
+            start = new.offset + piece.position - new.position
+            stop = start + min(piece.stop, new.stop) - piece.position
+            if stop - start == new.length == piece.length:
+                same = new.crc == piece.crc
+            elif stop - start == piece.length:
+                same = _core._crc32(body, start, stop) == piece.crc
             else:  # a later segment cut this one short
-                same = self._origin.bytes_of(piece)[: len(mine)] == mine
+                same = self._origin.bytes_of(piece)[: stop - start] == body[start:stop]
             if not same:
                 raise CorruptData(
                     f"segment {self.segment.sequence} of log {self.log} has other bytes at "
@@ -260,7 +261,7 @@ def repack(view: View, origin: Origin, uploads: Uploads) -> None:
 
     def join(parts: Sequence[bytes | list[Piece]]) -> tuple[bytes, list[int]]:
         found = [bytes_of(part) for part in parts]
-        return b"".join(found), [zlib.crc32(each) for each in found]
+        return b"".join(found), [_core._crc32(each) for each in found]
 
     wanted = [Wanted(run.pieces[0].position, run.length, run.pieces, run.becomes) for run in runs]
     objects, _ = put_together(wanted, uploads, join, inline_most=-1)

@@ -101,6 +101,7 @@ class Reader:
         self._wake.set()
         if self._thread not in (None, threading.current_thread()):
             self._thread.join()
+        self.replica.ahead.close()
         self.directory.remove()
 
     def _begun(self, patience: Patience) -> Driver:

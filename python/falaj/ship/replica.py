@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from falaj import _core
 from falaj.errors import CorruptData, HandleClosed
+from falaj.ship.ahead import AHEAD_BYTES, Ahead
 from falaj.ship.fetching import Target, checked, fetch
 from falaj.ship.objects import IN_FLIGHT
 from falaj.ship.shapes import FIRST_BLOCK, File, Segment
@@ -90,6 +91,7 @@ class Replica:
         self._files: dict[str, File] = {}
         self._whole: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._coming: dict[tuple[str, int], threading.Lock] = {}
+        self.ahead = Ahead(min(AHEAD_BYTES, cache.most // 4), self._bring_ahead, patience.stop)
         # The view is Rust's, so no collector sees a cycle through it.
         own = weakref.WeakMethod(self._bring)
 
@@ -231,6 +233,8 @@ class Replica:
 
     def _bring(self, name: str, sequence: int | None, whole: bool) -> None:
         """Bring a log, or a segment of it: the engine calls this before it reads it."""
+        if sequence is not None and whole:
+            self.ahead.comes_to(name, sequence, lambda: self._sealed_behind(name, sequence))
         try:
             self._bring_once(name, sequence, whole)
         except CorruptData:
@@ -238,6 +242,18 @@ class Replica:
             if not self._renew():
                 raise
             self._bring_once(name, sequence, whole)
+
+    def _sealed_behind(self, name: str, sequence: int) -> list[Segment]:
+        with self.lock:
+            log = self.view.logs.get(name)
+            later = sorted(each for each in log.segments if each > sequence) if log else []
+            return [log.segments[each] for each in later if log and log.segments[each].sealed]
+
+    def _bring_ahead(self, name: str, sequence: int) -> None:
+        with self.lock:
+            is_there = self._segment(name, sequence) is not None
+        if is_there:
+            self._bring_once(name, sequence, whole=True)
 
     def _bring_once(self, name: str, sequence: int | None, whole: bool) -> None:
         if sequence is None:

@@ -11,11 +11,11 @@ import json
 import os
 import threading
 import time
-import zlib
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from falaj import _core
 from falaj.errors import CorruptData, Fenced, PlaceNotFound, PlaceRefused, TwinStore
 from falaj.ship import messages as say
 from falaj.ship.delta import Delta, FileImage, Want, compare
@@ -561,7 +561,7 @@ def _expect_same_bytes(
         for piece in last.pieces:
             if piece.stop <= found.length:
                 data = cut.read(log.directory, found.sequence, piece.position, piece.stop)
-                if zlib.crc32(data) != piece.crc:
+                if _core._crc32(data) != piece.crc:
                     raise _refused(store, origin, log.directory, 0, "has other bytes")
 
 

@@ -11,9 +11,9 @@ import os
 import shutil
 import tempfile
 import threading
-import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from falaj import _core
 from falaj.errors import (
     CorruptData,
     Error,
@@ -178,7 +178,7 @@ def compare_with(store: Store, view: View) -> list[str]:
                 if piece.stop > segment.length:
                     continue
                 data = cut.read(log.directory, segment.sequence, piece.position, piece.stop)
-                if zlib.crc32(data) != piece.crc:
+                if _core._crc32(data) != piece.crc:
                     findings.append(
                         f"segment {segment.sequence} of log {log.directory} differs at byte "
                         f"{piece.position}: run `falaj verify` to see which of the two is corrupt"

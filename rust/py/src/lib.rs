@@ -15,6 +15,7 @@ mod buffer;
 mod build;
 mod bulk_load;
 mod calling;
+mod checksum;
 mod coding;
 mod collect;
 mod compact;

@@ -305,11 +305,13 @@ impl Log {
     ) -> Result<Arc<Segment>> {
         let mut sequences = self.current_sequences()?;
         let (mut low, mut high) = (0, sequences.len() - 1);
-        // If segments are elsewhere, the newest is here: it is asked first.
-        let mut asks_newest = self.storage.is_elsewhere();
+        // If segments are elsewhere, the newest is here: it is asked first. Then the second one is,
+        // as most scans begin with the first: they fetch no other for the search.
+        let asked: &[usize] = if self.storage.is_elsewhere() { &[high, 1] } else { &[] };
+        let mut asked = asked.iter().copied();
         while low < high {
-            let middle = if asks_newest { high } else { high - (high - low) / 2 };
-            asks_newest = false;
+            let between = |at: &usize| (low + 1..=high).contains(at);
+            let middle = asked.find(between).unwrap_or(high - (high - low) / 2);
             let segment = self.chain.beginning_of(sequences[middle]);
             match segment.and_then(|segment| before(&segment)) {
                 Ok(true) => low = middle,
