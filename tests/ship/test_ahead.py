@@ -29,7 +29,7 @@ class Length(NamedTuple):
 
 
 class Log:
-    """A log of segments of one byte, of which a scan lacks those that were not brought."""
+    """A log of segments of one byte; a scan lacks those that were not brought."""
 
     def __init__(self, segments: int, most: int) -> None:
         self.segments = segments

@@ -1,9 +1,9 @@
 """Fetches the segments that a scan of a place comes to next, while it reads.
 
-Owns when that is worth it. A reader that comes from one segment to the next scans; the more
-segments it read, the more are fetched ahead, up to a bound of bytes. Invariant: no more is fetched
-ahead of a log than was read of it in order, so a reader that stops early paid at most twice. Errors
-are left to the reader, as it comes to the segment itself. `replica` brings the segments.
+Owns when that is worth it. A reader that comes from one segment to the next scans. The more it
+read, the more is fetched ahead, up to a bound of bytes. Invariant: no more is fetched ahead of a
+log than was read of it in order. So a reader that stops early paid at most twice. Errors are left
+to the reader, which meets them at the segment itself. `replica` brings the segments.
 """
 
 from __future__ import annotations
