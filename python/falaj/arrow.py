@@ -345,8 +345,13 @@ def table(topic: AnyTopic[Any], *arguments: Any, **named: Any) -> pyarrow.Table:
 
     Raises:
         MissingExtra: pyarrow is not installed.
+        CorruptData: A record is corrupt.
+        OffsetOutOfRange: As `read`, and if a trim takes records meanwhile.
     """
-    return _pyarrow().table(read(topic, *arguments, **named))
+    pyarrow = _pyarrow()
+    reader = read(topic, *arguments, **named)
+    # pyarrow would read the stream itself, but make an error of its own of each of ours.
+    return pyarrow.Table.from_batches([*reader], reader.schema)
 
 
 def of_batch(

@@ -271,6 +271,9 @@ def test_damage_ends_a_stream_or_is_skipped_and_told(path: Path) -> None:
         assert told.value.path == str(segment)
         with pytest.raises((OSError, pyarrow.ArrowException), match=f"{segment}.* at byte"):
             pyarrow.table(topic.to_reader())
+        with pytest.raises(CorruptData) as told:
+            topic.to_arrow()
+        assert told.value.path == str(segment)
         skipping = topic.to_reader(columns=["offset"], on_corrupt="skip")
         kept = [row["offset"] for row in rows(skipping)]
         assert kept == [i for i in range(300) if i != len(before)]
