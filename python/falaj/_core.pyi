@@ -1132,7 +1132,10 @@ class PlaceView:
     def blank(self, path: object, log: str, segment: tuple[bytes, int, int, bool]) -> None:
         """Make a file for a segment at any path, with its header pages."""
     def stand_in(self, log: str, segment: tuple[bytes, int, int, bool], following: bytes) -> None:
-        """Put a stand-in for a sealed segment; `following` is the header of the one behind it."""
+        """Make a stand-in for a sealed segment; `publish` gives it its name. `following` is the header
+        of the segment behind it."""
+    def give_up(self, log: str, segment: tuple[bytes, int, int, bool], following: bytes) -> None:
+        """Let a stand-in take the place of a whole segment that readers know."""
     def put(self, log: str, sequence: int, path: object) -> None:
         """Rename a whole file of a segment into its place."""
     def put_beginning(self, log: str, sequence: int, data: bytes) -> None:

@@ -160,34 +160,28 @@ class Replica:
         last = order[-1]
         if any(each.compaction for each in order):
             self.files.allow_compaction(name)
-        old = known.last
-        goes_on = old is not None and last.identity == old.identity
-        for each, following in pairwise(order):
-            if known.segments.get(each.sequence) == _shape(each):
-                continue
+        old, files = known.last, self.files
+        changed = [each for each in order if known.segments.get(each.sequence) != _shape(each)]
+        following = {each.sequence: later.header for each, later in pairwise(order)}
+        for each in changed:
             if old is not None and each.identity == old.identity:
                 self._extend(name, each, old.end)
+            elif each is last:
+                path = self.directory.temporary()
+                self._fill(name, each, path)
+                files.put(name, each.sequence, path)
             else:
-                self.files.stand_in(name, _told(each), following.header)
-                self._forget_whole(name, each.sequence)
+                files.stand_in(name, _told(each), following[each.sequence])
+        if changed:
+            files.publish(name, _told(last))
             with self.lock:
-                known.segments[each.sequence] = _shape(each)
-        if goes_on and old is not None:
-            if known.segments.get(last.sequence) == _shape(last):
-                pass
-            else:
-                self._extend(name, last, old.end)
-        else:
-            path = self.directory.temporary()
-            self._fill(name, last, path)
-            self.files.put(name, last.sequence, path)
-        if known.segments.get(last.sequence) != _shape(last) or not goes_on:
-            self.files.publish(name, _told(last))
-            with self.lock:
-                known.segments[last.sequence] = _shape(last)
+                known.segments.update((each.sequence, _shape(each)) for each in changed)
                 known.last = replace(last, pieces=[])
+            for each in changed:
+                if old is None or each.identity != old.identity:
+                    self._forget_whole(name, each.sequence)
         for sequence in known.segments.keys() - log.segments.keys():
-            self.files.remove_segment(name, sequence)
+            files.remove_segment(name, sequence)
             with self.lock:
                 del known.segments[sequence]
             self._forget_whole(name, sequence)
@@ -322,5 +316,5 @@ class Replica:
                 later = [each for each in log.segments if each > sequence] if log else []
                 if log is not None and segment is not None and later:
                     following = log.segments[min(later)].header
-                    self.files.stand_in(name, _told(segment), following)
+                    self.files.give_up(name, _told(segment), following)
                 del self._whole[name, sequence]

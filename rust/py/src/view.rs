@@ -122,7 +122,8 @@ impl PlaceView {
         self.with_segment(&segment, |inner, segment| inner.blank(&path, log, segment))
     }
 
-    /// Put a stand-in for a sealed segment; `following` is the header of the one behind it.
+    /// Make a stand-in for a sealed segment; `publish` gives it its name. `following` is the header of
+    /// the segment behind it.
     fn stand_in(
         &self,
         log: &str,
@@ -131,6 +132,17 @@ impl PlaceView {
     ) -> PyResult<()> {
         let next = following.as_bytes();
         self.with_segment(&segment, |inner, segment| inner.stand_in(log, segment, next))
+    }
+
+    /// Let a stand-in take the place of a whole segment that readers know.
+    fn give_up(
+        &self,
+        log: &str,
+        segment: Described<'_>,
+        following: &Bound<'_, PyBytes>,
+    ) -> PyResult<()> {
+        let next = following.as_bytes();
+        self.with_segment(&segment, |inner, segment| inner.give_up(log, segment, next))
     }
 
     /// Rename a whole file of a segment into its place.

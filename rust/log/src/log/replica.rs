@@ -3,10 +3,10 @@
 //! Owns the two things by which readers learn that there is more: the commit word behind the end
 //! that they see, and the control page. Invariant: whatever lies behind a new commit word is stored
 //! before it, and each segment that the tail leads to has its name before. No listing shows a
-//! segment before that word. So readers use the log
-//! as one that a writer of this machine appends to. No other process may read it. `store::view`
-//! decides what the log has; this module writes no block of its own. See `docs/PROTOCOL.md`, "Reading
-//! a place".
+//! segment before that word, and none that compaction replaced is opened in its new form before. So
+//! readers use the log as one that a writer of this machine appends to. No other process may read it.
+//! `store::view` decides what the log has; this module writes no block of its own. See
+//! `docs/PROTOCOL.md`, "Reading a place".
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::format::address::Address;
 use crate::format::control::at;
 use crate::format::segment::Mark;
 use crate::format::{PAGE, names};
-use crate::storage::{Elsewhere, File, MapAccess, OpenMode, Storage};
+use crate::storage::{Elsewhere, File, MapAccess, Names, NewStandIn, OpenMode, Storage};
 
 use super::Control;
 use super::pieces::SegmentPiece;
@@ -35,7 +35,7 @@ pub struct ReplicaLog {
 }
 
 impl ReplicaLog {
-    /// Let readers see a log whose segments have their names. It ends in `last`.
+    /// Let readers see a log. It ends in `last`, which has its name; `made` get theirs.
     ///
     /// # Errors
     /// `SystemCallFailed` or `NoSpace`.
@@ -43,8 +43,8 @@ impl ReplicaLog {
         storage: &Elsewhere,
         dir: &Path,
         last: SegmentPiece,
-        access: MapAccess,
-        mode: u32,
+        made: &[NewStandIn],
+        (access, mode): (MapAccess, u32),
     ) -> Result<Self> {
         let generation = last.header().log;
         Control::create(storage, dir, generation, mode)?;
@@ -52,7 +52,10 @@ impl ReplicaLog {
         let control = Control::open(storage, dir, generation, access)?;
         let file = open_last(storage, dir, &last)?;
         let log = Self { dir: dir.to_path_buf(), control, last, file, serial: 1, word: None };
-        storage.show_until(&log.path(), || log.say_end())?;
+        storage.show_until(&log.path(), |names| {
+            put_all(names, made)?;
+            log.say_end()
+        })?;
         // Last: until then no reader believes the page.
         log.control.set(at::INCARNATION, 1)?;
         Ok(log)
@@ -86,10 +89,16 @@ impl ReplicaLog {
     }
 
     /// Let readers see what was stored, and that the log now ends in `last`, which has its name.
+    /// Meanwhile `made` get theirs: a reader that opens one sees that end, too.
     ///
     /// # Errors
     /// `SystemCallFailed` or `NoSpace`.
-    pub fn publish(&mut self, storage: &Elsewhere, last: SegmentPiece) -> Result<()> {
+    pub fn publish(
+        &mut self,
+        storage: &Elsewhere,
+        last: SegmentPiece,
+        made: &[NewStandIn],
+    ) -> Result<()> {
         let moves_on = last.sequence() != self.last.sequence();
         let next = if moves_on { Some(open_last(storage, &self.dir, &last)?) } else { None };
         // A reader that sees a block looks for trims up to here.
@@ -109,7 +118,8 @@ impl ReplicaLog {
         }
         // A segment that supersedes is part of the log as soon as it is listed; another one once the
         // word is there. Readers find both or none, whichever they ask for first.
-        storage.show_until(&self.path(), || {
+        storage.show_until(&self.path(), |names| {
+            put_all(names, made)?;
             if let Some((map, position, word)) = end {
                 map.store(position, word).doing("write", &before)?;
             }
@@ -142,6 +152,10 @@ impl ReplicaLog {
     fn path(&self) -> PathBuf {
         self.dir.join(names::segment(self.last.sequence()))
     }
+}
+
+fn put_all(names: &mut Names<'_>, made: &[NewStandIn]) -> Result<()> {
+    made.iter().try_for_each(|one| names.put_stand_in(one).doing("rename to", &one.path))
 }
 
 fn address(last: &SegmentPiece) -> Address {

@@ -239,13 +239,27 @@ impl Log {
             let segment = self.chain.segment(tail.sequence());
             segment.is_ok_and(|segment| segment.word(tail.position()) == 0)
         };
-        match self.committed().filter(at_end) {
+        let look = |tail: Option<Address>| match tail.filter(at_end) {
             Some(tail) => match self.known_end(topic, tail) {
                 Some(end) => Ok(end),
                 None => self.offset_at(topic, tail),
             },
             None => self.last_offset(topic),
-        }
+        };
+        settled(|| self.committed(), look)
+    }
+
+    /// Return the offset of a topic at an address that moves, as that of [`Log::durable`]. It is 0 if
+    /// there is none.
+    ///
+    /// # Errors
+    /// As [`Log::cursor_at`].
+    pub fn offset_reached(
+        self: &Arc<Self>,
+        topic: u32,
+        reached: impl Fn() -> Option<Address>,
+    ) -> Result<u64> {
+        settled(reached, |at| at.map_or(Ok(0), |at| self.offset_at(topic, at)))
     }
 
     /// Return the offset after the last record of a topic in a log without a control page: as far
@@ -324,6 +338,23 @@ impl Log {
             }
         }
         self.chain.segment(sequences[low])
+    }
+}
+
+/// Look at the log where an address is that moves. If it went on in another segment meanwhile, look
+/// again: the one before may have been compacted, and what lies at an address of it is another
+/// record then.
+fn settled<T>(
+    address: impl Fn() -> Option<Address>,
+    look: impl Fn(Option<Address>) -> Result<T>,
+) -> Result<T> {
+    let sequence = |address: Option<Address>| address.map(Address::sequence);
+    loop {
+        let before = address();
+        let found = look(before);
+        if sequence(address()) <= sequence(before) {
+            return found;
+        }
     }
 }
 
@@ -500,5 +531,46 @@ impl BlockCursor {
             position += align(u64::from(header.len));
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    #[test]
+    fn a_look_is_repeated_only_if_the_log_went_on_in_another_segment_meanwhile() {
+        let tail = Cell::new(Some(Address::new(3, 8192)));
+        let looks = RefCell::new(Vec::new());
+        let moves = [Some(Address::new(4, 9000)), Some(Address::new(4, 9504)), None];
+        let found = settled(
+            || tail.get(),
+            |address| {
+                looks.borrow_mut().push(address);
+                let count = looks.borrow().len();
+                tail.set(moves[count - 1]);
+                Ok(count)
+            },
+        );
+        assert_eq!(found.unwrap(), 2);
+        assert_eq!(looks.into_inner(), [Some(Address::new(3, 8192)), Some(Address::new(4, 9000))]);
+    }
+
+    #[test]
+    fn an_error_of_a_look_counts_only_where_the_log_did_not_go_on() {
+        let tail = Cell::new(None);
+        let found = settled(
+            || tail.get(),
+            |address: Option<Address>| match address {
+                None => {
+                    tail.set(Some(Address::new(0, 8192)));
+                    Err(Error::invalid("it was not there yet"))
+                }
+                Some(address) => Ok(address.position()),
+            },
+        );
+        assert_eq!(found.unwrap(), 8192);
     }
 }

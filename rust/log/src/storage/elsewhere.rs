@@ -45,6 +45,17 @@ pub trait Source: Send + Sync + fmt::Debug {
     fn bring(&self, path: &Path, needed: Needed) -> io::Result<()>;
 }
 
+/// A stand-in that was made, and does not have its name yet.
+#[derive(Clone, Debug)]
+pub struct NewStandIn {
+    /// Where it lies.
+    pub from: PathBuf,
+    /// The name that it gets.
+    pub path: PathBuf,
+    /// Where its content ends.
+    pub end: u64,
+}
+
 /// The part of a file elsewhere that is here.
 #[derive(Clone, Debug)]
 struct StandIn {
@@ -81,15 +92,9 @@ impl Elsewhere {
         self.stand_ins.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rename a stand-in over what has the path. Its content ends at `end`.
-    ///
-    /// # Errors
-    /// Those of [`Storage::rename_over`].
-    pub fn put_stand_in(&self, from: &Path, path: &Path, end: u64) -> io::Result<()> {
-        let mut stand_ins = self.write();
-        self.real.rename_over(from, path)?;
-        stand_ins.insert(path.to_path_buf(), StandIn { end, beginning: None });
-        Ok(())
+    /// Keep others from opening files while some get their names.
+    pub fn names(&self) -> Names<'_> {
+        Names { real: &self.real, stand_ins: self.write() }
     }
 
     /// Rename a whole file over what has the path.
@@ -125,18 +130,19 @@ impl Elsewhere {
         }
     }
 
-    /// Do what lets readers come to later files of a directory, and show them up to `last` in
-    /// listings. No listing sees one of both without the other.
+    /// Let stand-ins take the place of files, do what lets readers come to later files of a
+    /// directory, and show those up to `last` in listings. Whatever is opened or listed is of before
+    /// all of this, or of after it.
     ///
     /// # Errors
     /// Those of `change`; then listings show what they did.
     pub fn show_until<E>(
         &self,
         last: &Path,
-        change: impl FnOnce() -> Result<(), E>,
+        change: impl FnOnce(&mut Names<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
-        change()?;
+        change(&mut self.names())?;
         if let Some(directory) = last.parent() {
             shown.insert(directory.to_path_buf(), last.to_path_buf());
         }
@@ -169,6 +175,25 @@ impl Elsewhere {
             Needed::Beginning => known.beginning.is_none(),
             Needed::Whole => true,
         })
+    }
+}
+
+/// The names of files, while no other thread opens one.
+#[derive(Debug)]
+pub struct Names<'a> {
+    real: &'a RealStorage,
+    stand_ins: RwLockWriteGuard<'a, StandIns>,
+}
+
+impl Names<'_> {
+    /// Rename a stand-in over what has its path.
+    ///
+    /// # Errors
+    /// Those of [`Storage::rename_over`].
+    pub fn put_stand_in(&mut self, made: &NewStandIn) -> io::Result<()> {
+        self.real.rename_over(&made.from, &made.path)?;
+        self.stand_ins.insert(made.path.clone(), StandIn { end: made.end, beginning: None });
+        Ok(())
     }
 }
 

@@ -101,7 +101,7 @@ pub(super) struct CutsState {
     topics: Mutex<Option<(u64, Arc<Vec<TopicSettings>>)>>,
 }
 
-fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -216,12 +216,12 @@ impl Store {
             let number = topic.number + partition;
             let end = match (&ends, log.committed()) {
                 (Some(ends), _) => ends.get(number),
-                (None, Some(tail)) => log.offset_at(number, tail)?,
+                (None, Some(_)) => log.offset_reached(number, || log.committed())?,
                 (None, None) => log.last_offset(number)?,
             };
-            let durable = match (&durable, log.durable()) {
-                (Some(durable), _) => durable.get(number),
-                (None, durable) => durable.map_or(Ok(0), |at| log.offset_at(number, at))?,
+            let durable = match &durable {
+                Some(durable) => durable.get(number),
+                None => log.offset_reached(number, || log.durable())?,
             };
             let first = log.first_offset(number)?;
             let (durable, finished) = (durable.min(end), log.is_finished(number));

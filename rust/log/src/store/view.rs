@@ -9,9 +9,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::build::{SmallFile, log_generation, make_directories, malformed};
+use super::cut::enter;
 use super::layout::{self, Layout, temporary};
 use super::modes::Modes;
 use super::open::suitable_mode;
@@ -21,7 +22,7 @@ use crate::error::{Error, IoResult, Result};
 use crate::format::names;
 use crate::format::settings::WriteMode;
 use crate::log::{ReplicaLog, SegmentPiece};
-use crate::storage::{Elsewhere, MapAccess, Source, Storage};
+use crate::storage::{Elsewhere, MapAccess, NewStandIn, Source, Storage};
 
 /// A segment as a place has it.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,8 @@ pub struct PlaceView {
     modes: Modes,
     access: MapAccess,
     logs: Mutex<BTreeMap<String, ReplicaLog>>,
+    /// For each log the stand-ins that get their names when it is published.
+    made: Mutex<BTreeMap<String, Vec<NewStandIn>>>,
 }
 
 impl PlaceView {
@@ -63,7 +66,8 @@ impl PlaceView {
             WriteMode::Mapped => MapAccess::Write,
             WriteMode::Pwrite => MapAccess::WriteThrough,
         };
-        Ok(Self { storage, layout, modes, access, logs: Mutex::default() })
+        let (logs, made) = Default::default();
+        Ok(Self { storage, layout, modes, access, logs, made })
     }
 
     /// Return its directory.
@@ -120,21 +124,45 @@ impl PlaceView {
         piece.create_at(self.storage(), path, self.modes.file, &[0; 8]).map(drop)
     }
 
-    /// Put a stand-in for a sealed segment. `next` is the header of the segment behind it.
+    /// Make a stand-in for a sealed segment; it gets its name when the log is published. `next` is the
+    /// header of the segment behind it.
     ///
     /// # Errors
     /// As [`PlaceView::blank`].
     pub fn stand_in(&self, log: &str, segment: &ViewSegment<'_>, next: &[u8]) -> Result<()> {
+        let made = self.make_stand_in(log, segment, next)?;
+        let mut all = enter(&self.made);
+        let known = all.entry(log.to_owned()).or_default();
+        known.retain(|other| other.path != made.path);
+        known.push(made);
+        Ok(())
+    }
+
+    /// Let a stand-in take the place of a whole segment that readers know.
+    ///
+    /// # Errors
+    /// As [`PlaceView::blank`].
+    pub fn give_up(&self, log: &str, segment: &ViewSegment<'_>, next: &[u8]) -> Result<()> {
+        let made = self.make_stand_in(log, segment, next)?;
+        self.storage.names().put_stand_in(&made).doing("rename to", &made.path)
+    }
+
+    fn make_stand_in(
+        &self,
+        log: &str,
+        segment: &ViewSegment<'_>,
+        next: &[u8],
+    ) -> Result<NewStandIn> {
         let piece = self.piece(log, segment)?;
         let generation = log_generation(log)?;
         let next = SegmentPiece::header_of(generation, next);
         let next = next.map_err(|what| malformed(&self.dir(log), what))?;
-        let to = self.segment_path(log, piece.sequence())?;
-        let half = temporary(&to);
-        files::unlink(self.storage(), &half)?;
+        let path = self.segment_path(log, piece.sequence())?;
+        let from = temporary(&path);
+        files::unlink(self.storage(), &from)?;
         let last = piece.end_block(&next);
-        piece.create_at(self.storage(), &half, self.modes.file, &last)?;
-        self.storage.put_stand_in(&half, &to, piece.end()).doing("rename to", &to)
+        piece.create_at(self.storage(), &from, self.modes.file, &last)?;
+        Ok(NewStandIn { from, path, end: piece.end() })
     }
 
     /// Rename a whole file of a segment into its place.
@@ -177,24 +205,26 @@ impl PlaceView {
     /// # Errors
     /// `InvalidArgument` for a log that was not published; `SystemCallFailed`, `NoSpace`.
     pub fn store(&self, log: &str, position: u64, data: &[u8]) -> Result<()> {
-        match self.logs().get_mut(log) {
+        match enter(&self.logs).get_mut(log) {
             Some(known) => known.store(position, data),
             None => Err(Error::invalid(format!("{log:?} was not published"))),
         }
     }
 
-    /// Let readers see that a log ends in this segment, and all that was stored before.
+    /// Let readers see that a log ends in this segment, and all that was stored and made before.
     ///
     /// # Errors
     /// As [`PlaceView::blank`].
     pub fn publish(&self, log: &str, last: &ViewSegment<'_>) -> Result<()> {
         let piece = self.piece(log, last)?;
-        let mut logs = self.logs();
+        let mut logs = enter(&self.logs);
+        let made = enter(&self.made).remove(log).unwrap_or_default();
         if let Some(known) = logs.get_mut(log) {
-            return known.publish(&self.storage, piece);
+            return known.publish(&self.storage, piece, &made);
         }
         let dir = self.dir(log);
-        let begun = ReplicaLog::begin(&self.storage, &dir, piece, self.access, self.modes.file)?;
+        let modes = (self.access, self.modes.file);
+        let begun = ReplicaLog::begin(&self.storage, &dir, piece, &made, modes)?;
         logs.insert(log.to_owned(), begun);
         self.storage.stand_for_log(&dir, false);
         Ok(())
@@ -231,7 +261,8 @@ impl PlaceView {
     /// `SystemCallFailed`.
     pub fn remove_log(&self, log: &str) -> Result<()> {
         log_generation(log)?;
-        let known = self.logs().remove(log);
+        let known = enter(&self.logs).remove(log);
+        enter(&self.made).remove(log);
         if let Some(known) = known {
             known.say_deleted(self.storage())?;
         }
@@ -248,10 +279,6 @@ impl PlaceView {
 
     fn storage(&self) -> &dyn Storage {
         &*self.storage
-    }
-
-    fn logs(&self) -> MutexGuard<'_, BTreeMap<String, ReplicaLog>> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn piece(&self, log: &str, segment: &ViewSegment<'_>) -> Result<SegmentPiece> {

@@ -447,7 +447,7 @@ impl Topic {
     #[doc(hidden)]
     pub fn durable(&self, partition: u32) -> Result<u64> {
         let number = self.number(partition)?;
-        let found = self.log.durable().map_or(Ok(0), |durable| self.log.offset_at(number, durable));
+        let found = self.log.offset_reached(number, || self.log.durable());
         found.map_err(|error| self.topic_error(error))
     }
 
@@ -458,8 +458,8 @@ impl Topic {
     #[doc(hidden)]
     pub fn remote(&self, partition: u32) -> Result<u64> {
         let number = self.number(partition)?;
-        let remote = self.log.remote().filter(|remote| *remote > Address(0));
-        let found = remote.map_or(Ok(0), |remote| self.log.offset_at(number, remote));
+        let remote = || self.log.remote().filter(|remote| *remote > Address(0));
+        let found = self.log.offset_reached(number, remote);
         found.map_err(|error| self.topic_error(error))
     }
 

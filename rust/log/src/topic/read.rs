@@ -376,7 +376,8 @@ impl PartitionScan {
         if self.end == last || reached <= seen {
             return Ok(false);
         }
-        self.end = log.offset_at(self.cursor.topic(), reached)?.max(self.end).min(last);
+        let end = log.offset_reached(self.cursor.topic(), || log.reached(visibility))?;
+        self.end = end.max(self.end).min(last);
         self.reached = Some((visibility, reached));
         Ok(self.read < self.end)
     }

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, Weak};
 use falaj::internals::error::Error;
 use falaj::internals::format::names;
 use falaj::internals::storage::real::RealStorage;
-use falaj::internals::storage::{Elsewhere, MapAccess, Needed, OpenMode, Source, Storage};
+use falaj::internals::storage::{
+    Elsewhere, MapAccess, Needed, NewStandIn, OpenMode, Source, Storage,
+};
 use falaj::internals::store::{Cut, PlaceView, Store, StoreOptions, TopicOptions, ViewSegment};
 use falaj::internals::topic::{CompactOptions, NewRecord, SyncMode, Topic};
 
@@ -97,6 +99,12 @@ impl Place {
 
     /// Let readers see the log as the cut has it: stand-ins, and the last segment whole.
     fn publish(&mut self, view: &PlaceView) {
+        self.prepare(view);
+        self.show(view);
+    }
+
+    /// Make stand-ins, and put the last segment.
+    fn prepare(&mut self, view: &PlaceView) {
         let headers: Vec<_> = self.cut().logs()[0]
             .segments()
             .iter()
@@ -109,11 +117,18 @@ impl Place {
                 ViewSegment { header, end: segment.end, len: segment.len, sealed: segment.sealed };
             view.stand_in(&log, &told, &pair[1].1).unwrap();
         }
-        let (last, header) = headers.last().unwrap();
-        let path = self.whole(view, last.header.sequence);
-        view.put(&log, last.header.sequence, &path).unwrap();
-        let told = ViewSegment { header, end: last.end, len: last.len, sealed: false };
-        view.publish(&log, &told).unwrap();
+        let last = headers.last().unwrap().0.header.sequence;
+        let path = self.whole(view, last);
+        view.put(&log, last, &path).unwrap();
+    }
+
+    /// Let readers see what was prepared.
+    fn show(&self, view: &PlaceView) {
+        let log = &self.cut().logs()[0];
+        let last = log.segments().last().unwrap();
+        let header = last.header.encode();
+        let told = ViewSegment { header: &header, end: last.end, len: last.len, sealed: false };
+        view.publish(&log.directory(), &told).unwrap();
     }
 }
 
@@ -334,7 +349,18 @@ fn a_reader_goes_on_in_the_compacted_form_of_the_segment_that_it_knows_the_begin
         assert_eq!(done.removed, 1);
         pair.cut();
         pair.view.allow_compaction(&pair.log()).unwrap();
-        pair.place.0.lock().unwrap().publish(&pair.view);
+        // Until the end of the change all is as before, also for readers that open the files now.
+        pair.place.0.lock().unwrap().prepare(&pair.view);
+        assert!(scan.next().transpose().unwrap().is_none());
+        for seen in [&reader, &pair.reader()] {
+            assert_eq!((seen.end(0).unwrap(), seen.durable(0).unwrap()), (10, 10));
+            let (found, error) = read_until_error(seen);
+            assert!(error.is_none() && found == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], "{found:?}");
+        }
+        pair.place.0.lock().unwrap().show(&pair.view);
+        for seen in [&reader, &pair.reader()] {
+            assert_eq!((seen.end(0).unwrap(), seen.durable(0).unwrap()), (RECORDS, RECORDS));
+        }
         for wanted in (10..RECORDS).filter(|offset| *offset != removed) {
             let record = scan.next().transpose().unwrap().unwrap();
             assert_eq!(record.offset(), wanted, "with {removed} removed");
@@ -398,6 +424,11 @@ fn names_from_a_place_lead_to_no_file_outside_of_the_view() {
     assert_holds(&pair.reader(), 10);
 }
 
+fn put_stand_in(storage: &Elsewhere, from: &Path, path: &Path, end: u64) {
+    let made = NewStandIn { from: from.to_path_buf(), path: path.to_path_buf(), end };
+    storage.names().put_stand_in(&made).unwrap();
+}
+
 #[test]
 fn a_stand_in_has_its_header_its_beginning_and_its_end_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
@@ -405,7 +436,7 @@ fn a_stand_in_has_its_header_its_beginning_and_its_end_and_nothing_else() {
     let storage = Elsewhere::new(Box::new(Shared::default()));
     let end = 64 << 10;
     std::fs::write(&from, vec![7; end as usize + 56]).unwrap();
-    storage.put_stand_in(&from, &path, end).unwrap();
+    put_stand_in(&storage, &from, &path, end);
     let read = |len: usize, position| {
         let mut bytes = vec![0; len];
         let got = storage.open(&path, OpenMode::Read).unwrap().read_at(&mut bytes, position)?;
@@ -442,7 +473,7 @@ fn few_beginnings_are_kept_and_a_file_that_is_gone_is_no_stand_in() {
     for number in 0..40 {
         let (from, path) = (dir.path().join("from"), dir.path().join(number.to_string()));
         std::fs::write(&from, vec![0; 16 << 10]).unwrap();
-        storage.put_stand_in(&from, &path, 16 << 10).unwrap();
+        put_stand_in(&storage, &from, &path, 16 << 10);
         storage.put_beginning(&path, &[9; 8]);
         paths.insert(number, path);
     }
