@@ -85,6 +85,34 @@ def test_without_a_shipper_nothing_is_appended_and_it_says_so_at_once(tmp_path: 
         assert len(topic) == 0
 
 
+def test_without_a_shipper_other_errors_of_an_append_that_may_be_a_repeat_are_told(
+    tmp_path: Path,
+) -> None:
+    def alone(sequence: int, sync: str) -> Reply:
+        sent = {"Falaj-Producer": "p", "Falaj-Sequence": str(sequence)}
+        return server.post(f"{PATH}?sync={sync}", b"paid", Content_Type="text/plain", **sent)
+
+    def together(sequence: int, sync: str) -> Reply:
+        sent = {"Falaj-Producer": "q", "Falaj-Sequence": str(sequence)}
+        parts = {"parts": [{"topic": "orders", "records": [{"value": "both"}]}]}
+        return server.post(f"/v1/append?sync={sync}", json.dumps(parts).encode(), **sent)
+
+    with falaj.open(tmp_path / "events") as store, Server(tmp_path / "events") as server:
+        topic = store.topic("orders", codec="str")
+        for append_one in (alone, together):
+            assert [append_one(n, "none").status for n in range(7)] == [201] * 7
+            # A repeat is appended already; whether it left the machine is unknown.
+            again = append_one(6, "remote")
+            assert (again.problem, again.json["offset"]) == ("no-shipper", len(topic) - 1)
+            for new in (7, 9):
+                refused = append_one(new, "remote")
+                assert refused.problem == "no-shipper"
+                assert "offset" not in refused.json
+            old = append_one(1, "remote")
+            assert (old.problem, old.json["highest_sequence"]) == ("duplicate-sequence", 6)
+        assert len(topic) == 14
+
+
 def test_a_wait_that_takes_too_long_names_the_offsets_and_stalls_no_other_append(
     tmp_path: Path,
 ) -> None:

@@ -320,6 +320,33 @@ impl Log {
         tried.map_err(|unmet| self.unmet_error(preconditions, unmet))
     }
 
+    /// Return where an append was stored that repeats one of its producer; `None` if it repeats
+    /// none. Appends nothing.
+    ///
+    /// # Errors
+    /// As [`Log::append_if`], except those that say that it is a new append.
+    pub fn repeated(
+        &self,
+        preconditions: &[Precondition<'_>],
+        blocks: &[NewBlock<'_>],
+        firsts: &mut [u64],
+    ) -> Result<Option<Appended>> {
+        let Some(of) = preconditions.iter().find_map(Precondition::sequences) else {
+            return Ok(None);
+        };
+        // No record gets this offset.
+        let never = Precondition::NextOffset { topic: of.topics.start, offset: u64::MAX };
+        let preconditions = [preconditions, &[never]].concat();
+        match self.append_if(&preconditions, blocks, false, firsts) {
+            Err(
+                Error::OffsetConflict { .. }
+                | Error::OutOfOrderSequence { .. }
+                | Error::CursorMoved { .. },
+            ) => Ok(None),
+            appended => appended.map(Some),
+        }
+    }
+
     /// Append as [`Log::append_if`], with checked arguments.
     #[inline]
     pub(super) fn try_append_if(

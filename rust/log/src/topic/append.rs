@@ -1,6 +1,5 @@
 //! Appending records: encode outside the lock, append, and sync as the mode says.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -217,7 +216,7 @@ impl Topic {
         if parts.is_empty() || parts.iter().any(|(_, body)| body.count() == 0) {
             return Err(nothing());
         }
-        let ready = self.ready(sync, preconditions)?;
+        let refused = self.refusal(sync)?;
         let interval = self.is_interval(sync);
         let mut blocks = Vec::with_capacity(parts.len());
         for (i, (partition, body)) in parts.iter().enumerate() {
@@ -234,10 +233,7 @@ impl Topic {
             ));
         }
         let mut firsts = vec![0; blocks.len()];
-        let appended = match preconditions {
-            [] => self.log.append(&blocks, &mut firsts),
-            _ => ready.append_if(&self.log, &blocks, &mut firsts),
-        };
+        let appended = append_or_repeat(&self.log, refused, preconditions, &blocks, &mut firsts);
         let appended = appended.map_err(|error| topic_error(error, &self.settings))?;
         let ranges = firsts.iter().zip(&blocks);
         let ranges = ranges.map(|(first, block)| *first..first + u64::from(block.count));
@@ -316,18 +312,11 @@ impl Topic {
         Ok(())
     }
 
-    /// Check as [`Topic::expect_ready`]; a repeat of an append that happened before needs no shipper
-    /// to be answered.
-    pub(super) fn ready<'a>(
-        &self,
-        sync: Option<SyncMode>,
-        preconditions: &'a [Precondition<'a>],
-    ) -> Result<Ready<'a>> {
+    /// Return why an append cannot end as its mode requires. It may still be a repeat of one that
+    /// happened before, which needs no shipper to be answered.
+    pub(super) fn refusal(&self, sync: Option<SyncMode>) -> Result<Option<Error>> {
         self.expect_codec()?;
-        match self.expect_ready(sync) {
-            Ok(()) => Ok(Ready { preconditions: Cow::Borrowed(preconditions), refused: None }),
-            Err(refused) => Ready::for_a_repeat(refused, preconditions, self.numbers().start),
-        }
+        Ok(self.expect_ready(sync).err())
     }
 
     #[inline(never)]
@@ -384,52 +373,20 @@ pub(super) fn new_block(
     }
 }
 
-/// The conditions of an append that may have no shipper to wait for.
-#[derive(Debug)]
-pub(super) struct Ready<'a> {
-    preconditions: Cow<'a, [Precondition<'a>]>,
-    /// Why nothing but a repeat is accepted.
+/// Append as [`Log::append_if`]; where the append was refused, accept nothing but a repeat.
+///
+/// # Errors
+/// As that one; the refusal, unless it is a repeat.
+pub(super) fn append_or_repeat(
+    log: &Log,
     refused: Option<Error>,
-}
-
-impl<'a> Ready<'a> {
-    /// Let nothing but a repeat through. `topic` is one that the log has.
-    ///
-    /// # Errors
-    /// `refused`, if the append has no producer and no idempotency key.
-    #[cold]
-    pub(super) fn for_a_repeat(
-        refused: Error,
-        preconditions: &'a [Precondition<'a>],
-        topic: u32,
-    ) -> Result<Self> {
-        let tells = |each: &Precondition<'_>| {
-            matches!(each, Precondition::Producer(_) | Precondition::Token(_))
-        };
-        if !preconditions.iter().any(tells) {
-            return Err(refused);
-        }
-        // No record gets this offset.
-        let never = Precondition::NextOffset { topic, offset: u64::MAX };
-        let other = |each: &&Precondition<'_>| !matches!(each, Precondition::NextOffset { .. });
-        let kept = preconditions.iter().filter(other).cloned();
-        Ok(Self { preconditions: kept.chain([never]).collect(), refused: Some(refused) })
-    }
-
-    /// Append as [`Log::append_if`].
-    ///
-    /// # Errors
-    /// As that one; why there is no shipper, unless it is a repeat.
-    pub(super) fn append_if(
-        self,
-        log: &Log,
-        blocks: &[NewBlock<'_>],
-        firsts: &mut [u64],
-    ) -> Result<Appended> {
-        let appended = log.append_if(&self.preconditions, blocks, false, firsts);
-        match self.refused {
-            Some(refused) => appended.map_err(|_| refused),
-            None => appended,
-        }
+    preconditions: &[Precondition<'_>],
+    blocks: &[NewBlock<'_>],
+    firsts: &mut [u64],
+) -> Result<Appended> {
+    match refused {
+        None if preconditions.is_empty() => log.append(blocks, firsts),
+        None => log.append_if(preconditions, blocks, false, firsts),
+        Some(refused) => log.repeated(preconditions, blocks, firsts)?.ok_or(refused),
     }
 }

@@ -11,7 +11,7 @@ use crate::format::record::NewRecord;
 use crate::format::state::{After, ProducerName, SequenceSpan};
 use crate::log::{Appended, Precondition};
 
-use super::append::with_encoded;
+use super::append::{append_or_repeat, with_encoded};
 use super::read::topic_error;
 use super::{SyncMode, Topic};
 
@@ -110,12 +110,12 @@ impl Topic {
         preconditions: &[Precondition<'_>],
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
-        let ready = self.ready(sync, preconditions)?;
+        let refused = self.refusal(sync)?;
         let number = self.number(partition)?;
         with_encoded(std::slice::from_ref(record), |encoded| {
             // Its checksum must not be computed under the lock.
             let block = encoded.block(number, self.is_interval(sync)).sealed();
-            ready.append_if(&self.log, &[block], &mut [0])
+            append_or_repeat(&self.log, refused, preconditions, &[block], &mut [0])
         })
         .map_err(|error| topic_error(error, &self.settings))
     }

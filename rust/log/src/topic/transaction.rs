@@ -19,7 +19,7 @@ use crate::format::state::{CursorState, ProducerName, SequenceSpan};
 use crate::log::{Appended, CursorMove, Log, NewBlock, Precondition};
 use crate::store::Store;
 
-use super::append::{Ready, new_block};
+use super::append::new_block;
 use super::preconditions::checked;
 use super::read::topic_error;
 use super::{SyncMode, Topic};
@@ -374,12 +374,35 @@ impl Transaction {
     /// As [`Transaction::commit`], without `DurabilityUnknown`.
     #[doc(hidden)]
     pub fn commit_visible(&mut self) -> Result<Committed> {
+        let refused = match &self.home {
+            Some(home) if self.sync_mode() == SyncMode::Remote => home.log.expect_shipper().err(),
+            _ => None,
+        };
+        self.commit_unless(refused)
+    }
+
+    /// Return what this transaction committed before, if it repeats one of its producer. Appends
+    /// nothing: a new transaction is refused, with the given error.
+    ///
+    /// # Errors
+    /// The refusal; as [`Transaction::commit_visible`].
+    #[doc(hidden)]
+    pub fn repeat_or<E: From<Error>>(&mut self, refused: E) -> std::result::Result<Committed, E> {
+        self.commit_unless(Some(refused))
+    }
+
+    /// Commit, or accept nothing but a repeat.
+    fn commit_unless<E: From<Error>>(
+        &mut self,
+        refused: Option<E>,
+    ) -> std::result::Result<Committed, E> {
         if self.parts.is_empty() && self.cursors.is_empty() && self.finished.is_empty() {
             if !self.conditions.is_empty() {
                 return Err(Error::invalid(
                     "a transaction that expects something and appends nothing has nothing to commit: \
                             append a record, or read the topic's end",
-                ));
+                )
+                .into());
             }
             self.home = None;
             return Ok(Committed::default());
@@ -388,13 +411,10 @@ impl Transaction {
             return Err(Error::invalid(
                 "a transaction that moves a cursor and appends nothing has to know the log that keeps \
                         it: name a topic of that log (in Python: into=)",
-            ));
+            )
+            .into());
         };
         let sync = self.sync_mode();
-        let refused = match sync {
-            SyncMode::Remote => home.log.expect_shipper().err(),
-            _ => None,
-        };
         if sync >= SyncMode::Durable {
             let positions = self.cursors.values().filter_map(|cursor| cursor.position.as_ref());
             positions.into_iter().try_for_each(|position| position.sync_input(home))?;
@@ -415,12 +435,15 @@ impl Transaction {
         let finished = finished.map(|topic| Precondition::Finish { topics: topic.numbers() });
         let preconditions: Vec<_> = conditions.chain(moves).chain(finished).collect();
         let mut firsts = vec![0; blocks.len()];
+        let (log, firsts_of) = (&home.log, &mut firsts);
         let appended = match refused {
-            None => home.log.append_if(&preconditions, &blocks, interval, &mut firsts),
-            Some(refused) => Ready::for_a_repeat(refused, &preconditions, home.numbers().start)?
-                .append_if(&home.log, &blocks, &mut firsts),
+            None => log.append_if(&preconditions, &blocks, interval, firsts_of).map(Ok),
+            Some(refused) => log
+                .repeated(&preconditions, &blocks, firsts_of)
+                .map(|repeated| repeated.ok_or(refused)),
         };
-        let Appended { end, is_repeat, .. } = appended.map_err(|error| self.named(home, error))?;
+        let Appended { end, is_repeat, .. } =
+            appended.map_err(|error| self.named(home, error))??;
         let ends = firsts.into_iter().zip(self.parts.drain(..));
         let parts = ends.map(|(first, part)| {
             (part.topic, part.partition, first..first + u64::from(part.body.count()))

@@ -27,6 +27,7 @@ mod reading;
 mod record_batches;
 mod recorded;
 mod remote;
+mod remote_repeats;
 mod retention;
 mod sharing;
 mod sinks;

@@ -152,18 +152,8 @@ pub(super) async fn append_to(
     let count = records.len();
     let appending = topic.clone();
     let run = move || {
-        let (is_of_one, producer) = (asked.partition.is_some(), producer.as_ref());
-        let Err(refused) = sync.expect_ready(&appending) else {
-            let next = next.map(|next| (&appending, next));
-            return append_all(&appending, is_of_one, &records, next, producer);
-        };
-        if producer.is_none() {
-            return Err(refused);
-        }
-        let one = if is_of_one { appending.clone() } else { appending.partition(0)? };
-        // No record gets this offset, so nothing but a repeat is accepted.
-        let never = Some((&one, u64::MAX));
-        append_all(&appending, is_of_one, &records, never, producer).map_err(|_| refused)
+        let (is_of_one, refused) = (asked.partition.is_some(), sync.expect_ready(&appending).err());
+        append_all(&appending, is_of_one, &records, next, producer.as_ref(), refused)
     };
     let appended = app.served.appends.run(&topic, sync.is_durable(), patience, run).await?;
     app.metrics.appended.inc_by(count as u64);
@@ -275,26 +265,31 @@ fn records_of(body: body::Whole, form: Form, codec: &str, app: &App) -> Answer<R
     Ok(records)
 }
 
-/// Append all records at once, if the conditions hold.
+/// Append all records at once, if the conditions hold. Where that was refused, accept nothing but a repeat.
 fn append_all(
     topic: &Topic,
     is_of_one: bool,
     records: &Records,
-    next: Option<(&Topic, u64)>,
+    next: Option<u64>,
     producer: Option<&(String, SequenceSpan)>,
+    refused: Option<Error>,
 ) -> falaj::Result<BTreeMap<u32, Range<u64>>> {
-    if let (Some(values), None, None) = (records.alone(), next, producer) {
+    if let (Some(values), None, None, None) = (records.alone(), next, producer, &refused) {
         return topic.extend(values);
     }
     let mut transaction = topic.store().transaction();
-    if let Some((one, next)) = next {
-        transaction.expect_offset(one, next)?;
+    if let Some(next) = next {
+        transaction.expect_offset(topic, next)?;
     }
     if let Some((name, span)) = producer {
         transaction.expect_sequence(topic, ProducerName::expiring(name), *span)?;
     }
     add(&mut transaction, topic, is_of_one, records, producer)?;
-    let committed = transaction.commit()?.parts().to_vec();
+    let committed = match refused {
+        None => transaction.commit()?,
+        Some(refused) => transaction.repeat_or(refused)?,
+    };
+    let committed = committed.parts().to_vec();
     Ok(committed.into_iter().map(|(_, partition, offsets)| (partition, offsets)).collect())
 }
 

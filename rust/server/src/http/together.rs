@@ -108,7 +108,7 @@ pub async fn append(
     let of = first.clone();
     let run = move || {
         if let Err(refused) = sync.expect_ready(&of) {
-            return Ok(Ok(repeat(&parts, sync, producer.as_ref()).ok_or(refused)?));
+            return Ok(repeat(&parts, sync, producer.as_ref(), refused.into()));
         }
         Ok(commit(&served, &parts, cursors.as_mut(), sync, producer.as_ref()))
     };
@@ -226,7 +226,7 @@ fn commit(
     producer: Option<&(String, SequenceSpan)>,
 ) -> Answer<Vec<Placed>> {
     let Some(first) = parts.first() else { return Ok(Vec::new()) };
-    let mut transaction = transaction(first, parts, sync, producer, true)?;
+    let mut transaction = transaction(first, parts, sync, producer)?;
     let Some(cursors) = cursors else { return Ok(transaction.commit()?.parts().to_vec()) };
     if sync.is_durable() {
         // The records that the group has read must be on the disk before its offset is.
@@ -234,22 +234,20 @@ fn commit(
     }
     match cursors.commit_with(served, &mut transaction, &first.topic) {
         Ok(committed) => Ok(committed.parts().to_vec()),
-        Err(refused) => repeat(parts, sync, producer).ok_or(refused),
+        Err(refused) => repeat(parts, sync, producer, refused),
     }
 }
 
-/// Answer an append as the first time, if it happened before: its member may have left since.
+/// Answer a refused append as the first time, if it happened before: its member may have left since.
 fn repeat(
     parts: &[Part],
     sync: Sync,
     producer: Option<&(String, SequenceSpan)>,
-) -> Option<Vec<Placed>> {
-    let first = parts.first().filter(|_| producer.is_some())?;
-    let mut transaction = transaction(first, parts, sync, producer, false).ok()?;
-    let one = if first.is_of_one { first.topic.clone() } else { first.topic.partition(0).ok()? };
-    // No record gets this offset, so nothing but a repeat is accepted.
-    transaction.expect_offset(&one, u64::MAX).ok()?;
-    Some(transaction.commit().ok()?.parts().to_vec())
+    refused: Box<Problem>,
+) -> Answer<Vec<Placed>> {
+    let Some(first) = parts.first() else { return Err(refused) };
+    let mut transaction = transaction(first, parts, sync, producer)?;
+    Ok(transaction.repeat_or(refused)?.parts().to_vec())
 }
 
 /// Put together what is appended at once.
@@ -258,12 +256,11 @@ fn transaction(
     parts: &[Part],
     sync: Sync,
     producer: Option<&(String, SequenceSpan)>,
-    is_conditional: bool,
 ) -> falaj::Result<Transaction> {
     let mut transaction = first.topic.store().transaction().with_sync(sync.mode());
     let mut known: Vec<&str> = Vec::new();
     for part in parts {
-        if let Some(next) = part.if_next.filter(|_| is_conditional) {
+        if let Some(next) = part.if_next {
             transaction.expect_offset(&part.topic, next)?;
         }
         let name = part.topic.name();
