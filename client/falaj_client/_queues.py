@@ -153,7 +153,7 @@ class Worker(Generic[T]):
         self, records: Iterable[NewRecord], delay: Duration, sync: str | None
     ) -> Operation[range]:
         """Append jobs, all at once."""
-        lines = [line_of(record, self.core.codec) for record in records]
+        lines = [line_of(record, self.core.codec, self.core.name) for record in records]
         if not lines:
             return range(0)
         wait = seconds(delay, "a delay")

@@ -270,7 +270,9 @@ class Core(Generic[T]):
         headers = {"Content-Type": LINES}
         if expect is not None:
             headers["If-Next"] = str(expect)
-        body = "\n".join([line_of(record, self.codec) for record in records]).encode()
+        to = self.partitions.start if len(self.partitions) == 1 else chosen
+        lines = [line_of(record, self.codec, self.name, to) for record in records]
+        body = "\n".join(lines).encode()
         query = {"partition": chosen, "sync": sync, "create": "false", **patience}
         if len(self.partitions) == 1 and chosen is None:
             query["partition"] = 0

@@ -223,7 +223,7 @@ class Gathered:
         for name, record, partition, _ in self._records:
             core = self._cores[name]
             assert core is not None
-            lines[name].append(line_of(record, core.codec, partition))
+            lines[name].append(line_of(record, core.codec, name, partition, names_partition=True))
         for name, its in lines.items():
             finish = json.dumps(name in self._finished)
             head = f'"topic": {json.dumps(name)}, "finish": {finish}'

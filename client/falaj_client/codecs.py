@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["RAW", "Codec", "resolve"]
+__all__ = ["RAW", "Codec", "is_built_in", "resolve"]
 
 #: Most lists and dicts inside one another; more are refused by readers.
 _DEEPEST = 128
@@ -77,6 +77,11 @@ def resolve(asked: str | Codec[Any] | None, stored: str | None) -> Codec[Any]:
     return make()
 
 
+def is_built_in(name: str) -> bool:
+    """Return whether it is a codec whose refusals are sentences."""
+    return name in _BUILT_IN
+
+
 def _encode_bytes(value: Any) -> bytes:
     if isinstance(value, bytes | bytearray):
         return bytes(value)
@@ -96,7 +101,7 @@ def _encode_str(value: Any) -> bytes:
     if value is None:
         raise TypeError("None is no text: to delete a key, call tombstone(key)")
     if not isinstance(value, str):
-        raise TypeError(f"a topic of str takes str, not {type(value).__name__}")
+        raise TypeError(f"a topic of str takes str, not {type(value).__name__}: make it text")
     return _utf8(value)
 
 
@@ -111,7 +116,16 @@ def _utf8(text: str) -> bytes:
 
 def _encode_json(value: Any) -> bytes:
     _expect(value, 0, "json")
-    return _utf8(json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
+    return _utf8(_JSON.encode(value))
+
+
+def _not_json(value: Any) -> Any:
+    raise TypeError(f"JSON has no {type(value).__name__}: make it text, a number, a list or a dict")
+
+
+_JSON = json.JSONEncoder(
+    separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_not_json
+)
 
 
 def _msgpack() -> Codec[Any]:
@@ -129,6 +143,10 @@ def _msgpack() -> Codec[Any]:
         except UnicodeEncodeError as error:
             raise InvalidArgument(
                 f"text is kept as UTF-8, which has no half characters: {error}"
+            ) from None
+        except TypeError as error:
+            raise TypeError(
+                f"msgpack has text, bytes, numbers, lists and dicts: make it one of them ({error})"
             ) from None
         return packed
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from falaj_client._times import Time, from_ns, iso, ns_of, parse_iso
-from falaj_client.errors import DecodeFailed, InvalidArgument
+from falaj_client.codecs import is_built_in
+from falaj_client.errors import DecodeFailed, EncodeFailed, InvalidArgument
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -283,14 +284,28 @@ def new_records(records: Iterable[Any]) -> Iterator[NewRecord]:
             yield NewRecord(each)
 
 
-def line_of(record: NewRecord, codec: Codec[Any], partition: int | None = None) -> str:
+def line_of(
+    record: NewRecord,
+    codec: Codec[Any],
+    topic: str,
+    partition: int | None = None,
+    *,
+    names_partition: bool = False,
+) -> str:
     """Write a record as a line of JSON, without its end.
 
+    Args:
+        record: The record.
+        codec: The codec of the topic.
+        topic: The name of the topic, for errors.
+        partition: The partition that it goes to, if that is known.
+        names_partition: Write the partition, too.
+
     Raises:
-        TypeError, InvalidArgument: The codec cannot give the value back.
+        EncodeFailed: The codec does not take the value, or could not give it back.
     """
     members: dict[str, Any] = {}
-    if partition is not None:
+    if names_partition and partition is not None:
         members["partition"] = partition
     if record.timestamp_ns is not None:
         members["time"] = iso(record.timestamp_ns)
@@ -303,12 +318,39 @@ def line_of(record: NewRecord, codec: Codec[Any], partition: int | None = None) 
         ]
     if record.is_tombstone:
         return json.dumps(members | {"tombstone": True})
-    raw = codec.encode(record.value)
+    raw = _encoded(record.value, codec, topic, partition)
     if codec.name != "json":
         return json.dumps(members | _member("value", raw, is_text=codec.name == "str"))
     # The document as it is, and last: its text stays what the codec made of it.
     before = json.dumps(members)[:-1]
     return f'{before}{", " if members else ""}"value": {raw.decode()}}}'
+
+
+def _encoded(value: Any, codec: Codec[Any], topic: str, partition: int | None) -> bytes:
+    """Encode a value. Ctrl-C and a lack of memory are no failures of the codec."""
+    try:
+        raw = codec.encode(value)
+        if not isinstance(raw, bytes | bytearray):
+            raise TypeError(
+                f"what the codec makes of a value is bytes, not {type(raw).__name__}: give bytes"
+            )
+    except MemoryError:
+        raise
+    except Exception as error:
+        where = f", partition {partition}" if partition else ""
+        begin = f'topic "{topic}"{where} (codec "{codec.name}") does not take this '
+        failed = EncodeFailed(begin + type(value).__name__ + _reason(error, codec))
+        failed.topic, failed.partition = topic, partition
+        raise failed from error
+    return bytes(raw)
+
+
+def _reason(error: Exception, codec: Codec[Any]) -> str:
+    if is_built_in(codec.name) and isinstance(error, TypeError | InvalidArgument):
+        return f": {error}"
+    return (
+        f" ({type(error).__name__}: {error}): give what `encode` of the codec takes, or mend that"
+    )
 
 
 def _member(name: str, raw: bytes, *, is_text: bool = False) -> dict[str, str]:

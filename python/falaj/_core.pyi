@@ -659,8 +659,8 @@ class Topic(AnyTopic[_T]):
             The offset of the record.
 
         Raises:
-            TypeError, InvalidArgument: The codec cannot give the value back. Examples are a key of a dict that is no
-                text, `nan` in JSON, and lists more than 128 deep. Nothing was appended.
+            EncodeFailed: The codec does not take the value, or could not give it back. Examples are a set in JSON, a
+                key of a dict that is no text, `nan`, and lists more than 128 deep. Nothing was appended.
             OffsetConflict: Another append was faster, and the offset that was expected is taken.
             OutOfOrderSequence: The producer left a sequence out.
             DuplicateSequence: A repeat of an older append than the last five, or a sequence before
@@ -729,6 +729,7 @@ class Topic(AnyTopic[_T]):
             The range of their offsets. Without records it is empty, and nothing is appended.
 
         Raises:
+            EncodeFailed: The codec does not take a value, as for `append`.
             InvalidArgument: The value of a `Record` of another codec is not one for this topic's.
             AppendTooLarge: Together they are larger than one append may be, and as for `append`.
 

@@ -109,7 +109,10 @@ def _checked(kind: type[Any], dump: Json, load: Change) -> tuple[Json, Change]:
     def encode(value: Any) -> bytes:
         if type(value) is not kind:
             raise TypeError(_not_one(kind, value))
-        raw = dump(value)
+        try:
+            raw = dump(value)
+        except Exception as error:
+            raise InvalidArgument(f"this {kind.__name__} cannot become JSON: {error}") from error
         try:
             again = load(raw)
         except Exception as error:

@@ -196,7 +196,7 @@ def _encode_str(value: str) -> bytes:
             "NewRecord.tombstone(key)"
         )
     if not isinstance(value, str):
-        raise TypeError(f"a topic of str takes str, not {type(value).__name__}")
+        raise TypeError(f"a topic of str takes str, not {type(value).__name__}: make it text")
     try:
         return str.encode(value)
     except UnicodeEncodeError as error:
@@ -207,6 +207,13 @@ def _str() -> Pair:
     return _encode_str, bytes.decode
 
 
+def _not_json(value: Any) -> Any:
+    raise TypeError(
+        f"JSON has no {type(value).__name__}: make it text, a number, a list or a dict, or open "
+        "the topic with codec=falaj.JSON(default=…)"
+    )
+
+
 def _json() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     import json  # a topic of bytes does not need it
 
@@ -214,7 +221,11 @@ def _json() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     # NaN, which is not JSON, so that other readers can rely on it. A value that holds itself was
     # refused before it comes there.
     encoder = json.JSONEncoder(
-        separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
+        separators=(",", ":"),
+        ensure_ascii=False,
+        allow_nan=False,
+        check_circular=False,
+        default=_not_json,
     )
     text, dumps, expect = encoder.encode, _kept(encoder), _core._expect_json
 
@@ -267,6 +278,10 @@ def _msgpack() -> Pair:
             packed: bytes = Packer().pack(value)
         except UnicodeEncodeError as error:
             raise _half(error) from None
+        except TypeError as error:
+            raise TypeError(
+                f"msgpack has text, bytes, numbers, lists and dicts: make it one of them ({error})"
+            ) from None
         except (ValueError, OverflowError):
             expect(value, True)
             raise
@@ -285,8 +300,10 @@ def _pickle() -> Pair:
             raise InvalidArgument(
                 f"{named(value)} is nested too deeply for pickle: append its parts"
             ) from None
-        except (pickle.PicklingError, AttributeError) as error:
-            raise InvalidArgument(f"{named(value)} cannot be pickled: {error}") from error
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise InvalidArgument(
+                f"{named(value)} cannot be pickled, so append plain data of it: {error}"
+            ) from error
 
     return encode, pickle.loads
 

@@ -20,6 +20,7 @@ __all__ = [
     "DecodeFailed",
     "DuplicateSequence",
     "DurabilityUnknown",
+    "EncodeFailed",
     "Error",
     "Fenced",
     "FilesRemoved",
@@ -95,7 +96,7 @@ def named(value: object) -> str:
 
 
 class Error(Exception):
-    """Anything that falaj raises on purpose, except `TypeError`.
+    """Anything that falaj raises on purpose, except the `TypeError` of a wrong argument.
 
     Attributes:
         path: The file or directory it is about, or None.
@@ -241,6 +242,20 @@ class ObjectMissing(ConflictError, PlaceError, LookupError):
 
 class InvalidArgument(UsageError, ValueError):
     """An argument cannot be right; the message says what would be."""
+
+
+class EncodeFailed(InvalidArgument, TypeError):
+    """The codec does not take a value, or could not give it back. Nothing was appended.
+
+    `__cause__` is the codec's exception.
+
+    Attributes:
+        topic: Name of the topic.
+        partition: The partition, or None where the key was to choose it.
+    """
+
+    topic: str
+    partition: int | None
 
 
 class InvalidName(UsageError, ValueError):

@@ -70,7 +70,8 @@ def complaint(
         return "comes from the depths"
     if "\n" in said or not said or (len(said) > 400 and label != "long text"):
         return "is no sentence"
-    is_usage = type(error) in (TypeError, ValueError, falaj.errors.InvalidArgument)
+    usual = (TypeError, ValueError, falaj.errors.InvalidArgument, falaj.errors.EncodeFailed)
+    is_usage = type(error) in usual
     if is_usage and label not in kind.fine and not re.search(kind.takes, said, re.IGNORECASE):
         return f"does not say what {parameter} may be, {kind.takes}"
     word = parameter.rstrip("s").replace("_", "[_ -]?")

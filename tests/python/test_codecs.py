@@ -101,7 +101,7 @@ def test_a_codec_of_the_wrong_type_is_a_type_error(store: falaj.Store, wrong: An
         store.topic("values", codec=wrong)
 
 
-def test_what_a_codec_cannot_encode_is_its_own_error_and_appends_nothing(
+def test_what_a_codec_cannot_encode_is_the_error_that_python_users_expect(
     store: falaj.Store,
 ) -> None:
     topic = store.topic("values", codec="json")

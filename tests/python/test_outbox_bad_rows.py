@@ -58,7 +58,7 @@ BAD: dict[str, tuple[str, object, object, Any, str]] = {
     "a number as text": ("str", None, 7, None, 'column "value": .*not int'),
     "a blob as text": ("str", None, b"x", None, 'column "value": .*not bytes'),
     "a number as bytes": ("bytes", None, 1.5, None, 'column "value": .*not float'),
-    "a blob as JSON": ("json", None, b"x", None, 'column "value": .*not JSON serializable'),
+    "a blob as JSON": ("json", None, b"x", None, 'column "value": .*JSON has no bytes'),
     "no number of JSON": ("json", None, 9e999, None, 'column "value": .*inf'),
     "too large": ("str", None, LARGE, None, 'column "value": .*that one append may hold'),
     "too large a key": ("str", LARGE, "v", None, 'column "key": .*that one append may hold'),

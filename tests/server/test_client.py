@@ -81,6 +81,72 @@ def test_values_come_back_equal_and_others_are_refused_alike(both: StoreLike, co
     assert topic.end_offset == 2 * len(VALUES[codec])
 
 
+def odd(value: Any) -> bytes:
+    raise ArithmeticError(f"{value} is odd")
+
+
+REFUSED: dict[str, tuple[Any, Any, str]] = {
+    "bytes": ("bytes", "text", r"this str: .*bytes.*"),
+    "str": ("str", b"x", r"this bytes: a topic of str takes str, not bytes: make it text"),
+    "json": ("json", {"a": {1}}, r"this dict: JSON has no set: make it text, a number, a list"),
+    "number": ("json", float("nan"), r"this float: JSON has no (NaN|nan): give"),
+    "msgpack": ("msgpack", {1}, r"this set: msgpack has text, .*make it one of them"),
+    "mine": ("mine", 7, r"this int \(ArithmeticError: 7 is odd\): give what `encode`"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_refused_value_names_the_topic_and_the_remedy_wherever_it_is_appended(
+    both: StoreLike, kind: str
+) -> None:
+    codec, value, said = REFUSED[kind]
+    is_native = isinstance(both, falaj.Store)
+    if codec == "mine":
+        codec = (falaj.Codec if is_native else falaj_client.Codec)("mine", odd, int)
+    topic: Any = both.topic("values", codec=codec)
+    store: Any = both
+    given = {"topic": topic} if is_native else {"topic": "values", "codec": codec}
+    queue: Any = store.queue("jobs", **given)
+
+    def together(**options: Any) -> None:
+        with both.transaction(**options) as tx:
+            tx.append(topic, value)
+
+    calls: list[Callable[[], object]] = [
+        lambda: topic.append(value, key="k"),
+        lambda: topic.extend([("k", value)]),
+        lambda: topic.partition(0).append(value),
+        lambda: queue.put(value),
+        lambda: queue.put_many([value]),
+        together,
+    ]
+    for call in calls:
+        with pytest.raises(falaj.errors.EncodeFailed, match=rf'^topic "values".*{said}') as refused:
+            call()
+        assert (refused.value.topic, refused.value.partition or 0) == ("values", 0)
+        assert isinstance(refused.value, TypeError)
+        assert isinstance(refused.value.__cause__, Exception)
+    wide: Any = both.partitioned_topic("wide", partitions=3, codec="json")
+    with pytest.raises(falaj.errors.EncodeFailed, match=r'topic "wide", partition 2 \(') as known:
+        wide.extend([{1}], partition=2)
+    assert known.value.partition == 2
+    assert len(topic) == len(wide) == 0
+
+
+def test_the_client_of_asyncio_refuses_a_value_alike(tmp_path: Path) -> None:
+    async def go(server: Server) -> None:
+        url = f"http://127.0.0.1:{server.port}"
+        async with falaj_client.aconnect(url, token=server.token) as store:
+            topic = await store.topic("values", codec="json")
+            queue = await store.queue("jobs", topic="values")
+            for call in (topic.append, lambda value: topic.extend([value]), queue.put):
+                with pytest.raises(falaj.errors.EncodeFailed, match=r'^topic "values".*no set'):
+                    await call({1})
+
+    with Server(tmp_path / "events") as server:
+        asyncio.run(go(server))
+
+
 def test_records_have_the_same_parts(both: StoreLike) -> None:
     topic = both.topic("orders", codec="str")
     topic.append("a", "ü", headers={"x": "1", "y": None}, timestamp=FOUR)

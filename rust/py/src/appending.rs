@@ -72,7 +72,8 @@ impl AnyTopic {
         let to = self.target(py, given.partition, (given.sync, given.timeout))?;
         let preconditions = given.preconditions(py)?;
         let record = self.opened.handle.encoding(py, |coding| {
-            Incoming::encoded(value, coding, (key, given.headers), given.time())
+            let into = (coding, to.partition);
+            Incoming::encoded(value, into, (key, given.headers), given.time())
         })?;
         self.append_record(py, &record, &to, &preconditions)
     }
@@ -105,8 +106,7 @@ impl AnyTopic {
         let open = self.opened.handle.open(py)?;
         let limit = open.topic.log().max_group_len();
         let bodies = self.opened.handle.encoding(py, |coding| {
-            let topic = &self.opened.handle.shape.name;
-            let collector = Collector { topic, coding, limit };
+            let collector = Collector { coding, partition: to.partition, limit };
             match to.partition {
                 Some(partition) => collector.single(records, partition),
                 None => collector.spread(records, self.spreading(py, &preconditions)),

@@ -82,7 +82,7 @@ impl Part {
     ) -> PyResult<()> {
         let record = self.opened.handle.encoding(py, |coding| {
             let timestamp = input::Timestamp { moment: timestamp, ns: timestamp_ns };
-            Incoming::encoded(value, coding, (key, headers), timestamp)
+            Incoming::encoded(value, (coding, partition), (key, headers), timestamp)
         })?;
         self.stage(py, &record, partition)
     }

@@ -10,11 +10,14 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::calling::call;
-use crate::errors::OrRaise;
+use crate::errors::{OrRaise, not_encoded};
+use crate::input;
 
 /// A codec: its name, and what it calls.
 #[derive(Debug)]
 pub(crate) struct Coding {
+    /// The topic's name, for errors.
+    pub(crate) topic: String,
     pub(crate) name: String,
     pub(crate) encode: Option<Py<PyAny>>,
     pub(crate) decode: Option<Py<PyAny>>,
@@ -23,11 +26,23 @@ pub(crate) struct Coding {
 }
 
 impl Coding {
-    fn of(py: Python<'_>, name: String, resolve: &Py<PyAny>) -> PyResult<Self> {
+    fn of(py: Python<'_>, topic: &str, name: String, resolve: &Py<PyAny>) -> PyResult<Self> {
         let (encode, decode): (_, Option<Bound<'_, PyAny>>) =
             call(resolve.bind(py), (&name,))?.extract()?;
         let gives_bytes = decode.as_ref().is_some_and(|decode| decode.is(py.get_type::<PyBytes>()));
-        Ok(Self { name, encode, decode: decode.map(Bound::unbind), gives_bytes })
+        let (topic, decode) = (topic.to_owned(), decode.map(Bound::unbind));
+        Ok(Self { topic, name, encode, decode, gives_bytes })
+    }
+
+    /// Encode a value, if the topic has a codec. The partition is the one that it goes to, if that is known.
+    #[inline]
+    pub(crate) fn encoded<'py>(
+        &self,
+        value: &Bound<'py, PyAny>,
+        partition: Option<u32>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        input::encoded(value, self.encode.as_ref())
+            .map_err(|cause| not_encoded(cause, value, self, partition))
     }
 }
 
@@ -36,12 +51,13 @@ impl Coding {
 pub(crate) struct LaterCoding {
     /// The codec, and what makes two callables, or None, from its name. A detached record has none.
     source: Option<(Arc<TopicCodec>, Py<PyAny>)>,
+    topic: String,
     known: OnceLock<Coding>,
 }
 
 impl From<Coding> for LaterCoding {
     fn from(coding: Coding) -> Self {
-        Self { source: None, known: coding.into() }
+        Self { source: None, topic: coding.topic.clone(), known: coding.into() }
     }
 }
 
@@ -49,11 +65,12 @@ impl LaterCoding {
     /// Find the coding of an opened topic, if its codec is named.
     pub(crate) fn new(
         py: Python<'_>,
+        topic: &str,
         codec: &Arc<TopicCodec>,
         resolve: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
         let source = Some((Arc::clone(codec), resolve.clone().unbind()));
-        let later = Self { source, known: OnceLock::new() };
+        let later = Self { source, topic: topic.to_owned(), known: OnceLock::new() };
         later.known(py)?;
         Ok(later)
     }
@@ -73,7 +90,7 @@ impl LaterCoding {
         let Some((codec, resolve)) = &self.source else { return Ok(None) };
         let name = py.detach(|| codec.read().map(|name| name.map(str::to_owned)));
         let Some(name) = name.or_raise(py)? else { return Ok(None) };
-        let coding = Coding::of(py, name, resolve)?;
+        let coding = Coding::of(py, &self.topic, name, resolve)?;
         Ok(Some(self.known.get_or_init(|| coding)))
     }
 
@@ -91,7 +108,7 @@ impl LaterCoding {
     pub(crate) fn supposed(&self, py: Python<'_>) -> PyResult<Coding> {
         let none = py.None();
         let resolve = self.source.as_ref().map_or(&none, |(_, resolve)| resolve);
-        Coding::of(py, self.name(py), resolve)
+        Coding::of(py, &self.topic, self.name(py), resolve)
     }
 
     /// Return the name of the codec, or the one that an append of this handle would name.

@@ -42,9 +42,9 @@ impl Drop for Bodies {
 /// Encodes records.
 #[derive(Debug)]
 pub(crate) struct Collector<'a> {
-    /// The topic's name, for errors.
-    pub(crate) topic: &'a str,
     pub(crate) coding: &'a Coding,
+    /// The partition that all of them go to, if that is known.
+    pub(crate) partition: Option<u32>,
     /// Most bytes of one append.
     pub(crate) limit: u64,
 }
@@ -114,20 +114,18 @@ impl<'a> Collector<'a> {
     }
 
     fn incoming<'py>(&self, item: &Bound<'py, PyAny>) -> PyResult<Incoming<'py>> {
-        let encode = self.coding.encode.as_ref();
+        let into = (self.coding, self.partition);
         if let Some((key, value)) = input::pair(item)? {
-            return Ok(Incoming {
-                key: Some(key),
-                ..Incoming::value(input::encoded(&value, encode)?)
-            });
+            let value = self.coding.encoded(&value, self.partition)?;
+            return Ok(Incoming { key: Some(key), ..Incoming::value(value) });
         }
         if let Ok(draft) = item.cast::<NewRecord>() {
-            return draft.get().incoming(item.py(), encode);
+            return draft.get().incoming(item.py(), into);
         }
         if let Ok(record) = item.cast::<Record>() {
-            return Record::incoming(record, (self.topic, self.coding));
+            return Record::incoming(record, self.coding);
         }
-        input::encoded(item, encode).map(Incoming::value)
+        self.coding.encoded(item, self.partition).map(Incoming::value)
     }
 
     /// Stop at an iterable without end before it fills the memory.
@@ -145,7 +143,7 @@ pub(crate) fn _expect_record(topic: &AnyTopic, record: &Bound<'_, PyAny>) -> PyR
     let py = record.py();
     let shape = &topic.opened.handle.shape;
     let expect = |coding: &Coding| {
-        let collector = Collector { topic: &shape.name, coding, limit };
+        let collector = Collector { coding, partition: topic.opened.only, limit };
         let record_len = collector.incoming(record)?.len();
         collector.check(py, record_len)
     };

@@ -5,6 +5,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::calling::of_module;
+use crate::coding::Coding;
 use crate::input::{self, Incoming, Timestamp};
 use crate::record::Record;
 
@@ -51,13 +52,13 @@ impl NewRecord {
     pub(crate) fn incoming<'py>(
         &self,
         py: Python<'py>,
-        encode: Option<&Py<PyAny>>,
+        (coding, partition): (&Coding, Option<u32>),
     ) -> PyResult<Incoming<'py>> {
         let bound = |bytes: &Py<PyBytes>| bytes.bind(py).clone();
         let headers = self.headers.iter();
         let value = self.value.as_ref();
         Ok(Incoming {
-            value: value.map(|value| input::encoded(value.bind(py), encode)).transpose()?,
+            value: value.map(|value| coding.encoded(value.bind(py), partition)).transpose()?,
             key: self.key.as_ref().map(bound),
             headers: headers.map(|(n, v)| (n.clone(), v.as_ref().map(bound))).collect(),
             event_time_ns: self.timestamp_ns,

@@ -7,12 +7,16 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use falaj::internals::error::Error;
-use pyo3::exceptions::{PyException, PyMemoryError};
+use pyo3::exceptions::{PyException, PyMemoryError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
 
 use crate::calling::call;
+use crate::coding::Coding;
+
+/// The codecs whose errors are sentences of falaj.
+const BUILT_IN: [&str; 5] = ["bytes", "json", "msgpack", "pickle", "str"];
 
 /// Turns the engine's results into Python's.
 pub(crate) trait OrRaise<T> {
@@ -41,31 +45,73 @@ pub(crate) fn not_decoded(
     codec: &str,
     (topic, partition, offset): (&str, u32, u64),
 ) -> PyErr {
-    if !cause.is_instance_of::<PyException>(py) || cause.is_instance_of::<PyMemoryError>(py) {
+    if !is_of_codec(py, &cause) {
         return cause;
     }
-    let place = match partition {
-        0 => String::new(),
-        partition => format!(", partition {partition}"),
-    };
+    let place = shown(Some(partition));
     let what = format!(
         "the codec {codec:?} cannot read record {offset} of topic {topic:?}{place} ({cause}): read \
          `record.raw`, or open the topic with the codec that wrote the record"
     );
+    let failed = of_codec(py, "DecodeFailed", what, (topic, Some(partition), Some(offset)));
+    failed.set_cause(py, Some(cause));
+    failed
+}
+
+/// Convert an exception of a codec to the error of a value that it does not take, as [`not_decoded`]
+/// does. The built-in codecs say themselves what to do.
+#[cold]
+pub(crate) fn not_encoded(
+    cause: PyErr,
+    value: &Bound<'_, PyAny>,
+    coding: &Coding,
+    partition: Option<u32>,
+) -> PyErr {
+    let py = value.py();
+    if !is_of_codec(py, &cause) {
+        return cause;
+    }
+    let Coding { topic, name, encode, .. } = coding;
+    let kind = value.get_type().name().map_or_else(|_| "value".into(), |name| name.to_string());
+    let codec = encode.as_ref().map_or_else(String::new, |_| format!(" (codec {name:?})"));
+    let begin = format!("topic {topic:?}{}{codec} does not take this {kind}", shown(partition));
+    let is_worded = cause.is_instance_of::<PyTypeError>(py) || is(py, &cause, "InvalidArgument");
+    let what = match BUILT_IN.contains(&name.as_str()) {
+        true if is_worded => format!("{begin}: {}", cause.value(py)),
+        true => format!("{begin}: {cause}"),
+        false if encode.is_none() => format!("{begin}: {}", cause.value(py)),
+        false => format!("{begin} ({cause}): give what `encode` of the codec takes, or mend that"),
+    };
+    let failed = of_codec(py, "EncodeFailed", what, (topic, partition, None));
+    failed.set_cause(py, Some(cause));
+    failed
+}
+
+/// Return false for Ctrl-C and a lack of memory, which are no failures of a codec.
+fn is_of_codec(py: Python<'_>, cause: &PyErr) -> bool {
+    cause.is_instance_of::<PyException>(py) && !cause.is_instance_of::<PyMemoryError>(py)
+}
+
+/// Name a partition behind its topic, unless it may be the only one.
+fn shown(partition: Option<u32>) -> String {
+    let other = partition.filter(|partition| *partition > 0);
+    other.map_or_else(String::new, |partition| format!(", partition {partition}"))
+}
+
+fn of_codec(
+    py: Python<'_>,
+    class: &str,
+    what: String,
+    (topic, partition, offset): (&str, Option<u32>, Option<u64>),
+) -> PyErr {
     let make = || {
-        let failed = call(&classes(py)?.getattr("DecodeFailed")?, (what,))?;
+        let failed = call(&classes(py)?.getattr(class)?, (what,))?;
         failed.setattr("topic", topic)?;
         failed.setattr("partition", partition)?;
         failed.setattr("offset", offset)?;
         Ok(PyErr::from_value(failed))
     };
-    match make() {
-        Ok(failed) => {
-            failed.set_cause(py, Some(cause));
-            failed
-        }
-        Err(error) => error,
-    }
+    make().unwrap_or_else(|error| error)
 }
 
 /// Return true for an exception of this class of `falaj.errors`.

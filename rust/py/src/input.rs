@@ -43,16 +43,16 @@ impl<'py> Incoming<'py> {
         Self { value: Some(value), key: None, headers: Vec::new(), event_time_ns: None }
     }
 
-    /// Make a record of a value that a codec encodes.
+    /// Make a record of a value that a codec encodes, for this partition if it is known.
     #[inline]
     pub(crate) fn encoded(
         value: &Bound<'py, PyAny>,
-        coding: &Coding,
+        (coding, partition): (&Coding, Option<u32>),
         (key, headers): (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
         timestamp: Timestamp<'_, 'py>,
     ) -> PyResult<Self> {
         Ok(Self {
-            value: Some(self::encoded(value, coding.encode.as_ref())?),
+            value: Some(coding.encoded(value, partition)?),
             key: self::key(key)?,
             headers: self::headers(headers)?,
             event_time_ns: timestamp.ns()?,

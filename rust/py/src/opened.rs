@@ -53,7 +53,7 @@ impl Opened {
         let (sync, verify) = (asked.sync, asked.verify);
         let topic = topic.with_sync(sync).with_verify(verify);
         let settings = topic.settings().clone();
-        let coding = LaterCoding::new(py, topic.shared_codec(), asked.resolve)?;
+        let coding = LaterCoding::new(py, &settings.name, topic.shared_codec(), asked.resolve)?;
         let (name, generation) = (settings.name, settings.generation);
         let shape = Shape { name, generation, coding };
         Ok(Self {

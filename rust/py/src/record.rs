@@ -69,14 +69,11 @@ impl Record {
 
     /// Convert it for appending to a topic. Its bytes stay unchanged if that topic has the same
     /// codec, or none; otherwise that topic's codec encodes the value.
-    pub(crate) fn incoming<'py>(
-        slf: &Bound<'py, Self>,
-        into: (&str, &Coding),
-    ) -> PyResult<Incoming<'py>> {
+    pub(crate) fn incoming<'py>(slf: &Bound<'py, Self>, into: &Coding) -> PyResult<Incoming<'py>> {
         let mut record = Self::as_it_is(slf);
-        if record.value.is_some() && into.1.encode.is_some() {
+        if record.value.is_some() && into.encode.is_some() {
             let from = held(slf).shape().coding.of_records(slf.py())?;
-            if from.name != into.1.name {
+            if from.name != into.name {
                 record.value = Some(Self::encoded(slf, from, into)?);
             }
         }
@@ -111,7 +108,7 @@ impl Record {
     fn encoded<'py>(
         slf: &Bound<'py, Self>,
         from: &Coding,
-        (topic, into): (&str, &Coding),
+        into: &Coding,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let py = slf.py();
         let value = match Self::decoded(slf) {
@@ -130,7 +127,7 @@ impl Record {
                 Self::offset(slf),
                 held(slf).shape().name,
                 from.name,
-                topic,
+                into.topic,
                 into.name,
                 error.value(py),
             );
@@ -301,7 +298,8 @@ impl Record {
         let ((topic, generation, name), (partition, offset)) = (topic, place);
         let ((timestamp_ns, is_event_time), (value, key, headers)) = (time, content);
         let gives_bytes = decode.as_ref().is_some_and(|it| it.is(py.get_type::<PyBytes>()));
-        let coding = Coding { name, encode: None, decode, gives_bytes }.into();
+        let coding =
+            Coding { topic: topic.clone(), name, encode: None, decode, gives_bytes }.into();
         let shape = Shape { name: topic, generation, coding };
         let own =
             Detached { shape, partition, offset, timestamp_ns, is_event_time, value, key, headers };

@@ -305,7 +305,7 @@ impl Transaction {
         let expect = input::expected(expect)?;
         let record = opened.handle.encoding(py, |coding| {
             let timestamp = input::Timestamp { moment: timestamp, ns: timestamp_ns };
-            Incoming::encoded(value, coding, (key, headers), timestamp)
+            Incoming::encoded(value, (coding, partition.or(opened.only)), (key, headers), timestamp)
         })?;
         self.push(py, &opened, &[record], (partition, expect))
     }
@@ -368,7 +368,7 @@ impl Transaction {
         let (opened, expect) = (self.resolve(topic)?, input::expected(expect)?);
         let limit = opened.handle.open(py)?.topic.log().max_group_len();
         let records = opened.handle.encoding(py, |coding| {
-            Collector { topic: &opened.handle.shape.name, coding, limit }.each(records)
+            Collector { coding, partition: partition.or(opened.only), limit }.each(records)
         })?;
         self.push(py, &opened, &records, (partition, expect))
     }
