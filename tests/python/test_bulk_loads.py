@@ -145,6 +145,8 @@ def test_what_cannot_be_committed_is_told_by_an_exception_of_its_own(
             read.stage("job", "0")
         with pytest.raises(errors.NotWritable):
             read.sweep_bulk_loads(0)
+        with pytest.raises(errors.NotWritable):
+            read.forget_idempotency_key("n")
     assert len(topic) == 0
 
 

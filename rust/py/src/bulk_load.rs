@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyTuple};
 
 use crate::calling::call;
-use crate::errors::{OrRaise, invalid, raise};
+use crate::errors::{OrRaise, invalid};
 use crate::input::{self, Incoming};
 use crate::opened::Opened;
 use crate::receipts;
@@ -318,9 +318,5 @@ pub(crate) fn sweep(py: Python<'_>, opened: &Opened, older_than: f64) -> PyResul
     let Some(age) = crate::wait::seconds(py, Some(older_than))? else {
         return Err(invalid(py, "older_than is a number of seconds"));
     };
-    if !open.topic.log().is_writable() {
-        let path = open.topic.log().dir().to_path_buf();
-        return Err(raise(py, &Error::NotWritable { path }));
-    }
     py.detach(|| sink::sweep(&open.topic, age)).or_raise(py)
 }

@@ -70,9 +70,7 @@ impl BulkLoad {
     #[doc(hidden)]
     pub fn new(topic: &Topic, name: &str) -> Result<Self> {
         expect_name("bulk load", name)?;
-        if !topic.log().is_writable() {
-            return Err(Error::NotWritable { path: topic.log().dir().to_path_buf() });
-        }
+        expect_writable(topic)?;
         Ok(Self { topic: topic.clone(), name: name.into() })
     }
 
@@ -163,6 +161,7 @@ pub fn last_idempotency_key(topic: &Topic, name: &str) -> Result<Option<Idempote
 /// # Errors
 /// As [`Topic::append`].
 pub fn forget_idempotency_key(topic: &Topic, name: &str) -> Result<bool> {
+    expect_writable(topic)?;
     let forgotten = topic.log().forget_idempotency_key(topic.settings().number, name);
     match forgotten.map_err(|error| topic.topic_error(error))? {
         Some(appended) => topic.log().sync_to(appended.end).map(|()| true),
@@ -170,13 +169,19 @@ pub fn forget_idempotency_key(topic: &Topic, name: &str) -> Result<bool> {
     }
 }
 
+fn expect_writable(topic: &Topic) -> Result<()> {
+    let log = topic.log();
+    if log.is_writable() { Ok(()) } else { Err(Error::NotWritable { path: log.dir().into() }) }
+}
+
 /// Remove abandoned parts of bulk loads in the topic's log: those that no process writes, unchanged
 /// for this long; return how many. Commits and [`Store::maintain`](crate::store::Store::maintain)
 /// use [`STALE_AFTER`].
 ///
 /// # Errors
-/// `SystemCallFailed`.
+/// `SystemCallFailed`; `NotWritable` for a topic that was opened for reading.
 pub fn sweep(topic: &Topic, older_than: Duration) -> Result<u64> {
+    expect_writable(topic)?;
     let stale = Stale { older_than, ..Stale::default() };
     sweep_staging(&**topic.store().storage(), topic.log().dir(), &stale)
 }
@@ -214,7 +219,7 @@ impl Topic {
     /// many.
     ///
     /// # Errors
-    /// `SystemCallFailed`.
+    /// `SystemCallFailed`; `NotWritable` for a topic that was opened for reading.
     pub fn sweep_bulk_loads(&self, older_than: Duration) -> Result<u64> {
         sweep(self, older_than)
     }

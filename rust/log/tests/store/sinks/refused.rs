@@ -1,5 +1,7 @@
 //! Bulk loads that cannot be committed are refused before anything changes.
 
+use std::time::Duration;
+
 use falaj::internals::storage::OpenMode;
 
 use super::*;
@@ -158,4 +160,6 @@ fn names_records_and_handles_that_cannot_be_right_are_refused() {
     let readers = Store::open_on(store.storage().clone(), ROOT, &StoreOptions::reading()).unwrap();
     let read = Topic::open(&readers, "flights", &TopicOptions::default()).unwrap();
     assert!(matches!(BulkLoad::new(&read, "j"), Err(Error::NotWritable { .. })));
+    assert!(matches!(read.forget_idempotency_key("n"), Err(Error::NotWritable { .. })));
+    assert!(matches!(read.sweep_bulk_loads(Duration::ZERO), Err(Error::NotWritable { .. })));
 }
