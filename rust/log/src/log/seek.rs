@@ -342,8 +342,7 @@ impl Log {
 }
 
 /// Look at the log where an address is that moves. If it went on in another segment meanwhile, look
-/// again: the one before may have been compacted, and what lies at an address of it is another
-/// record then.
+/// again. The one before may have been compacted, and its addresses then mean other places.
 fn settled<T>(
     address: impl Fn() -> Option<Address>,
     look: impl Fn(Option<Address>) -> Result<T>,

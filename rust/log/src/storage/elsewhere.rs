@@ -130,9 +130,9 @@ impl Elsewhere {
         }
     }
 
-    /// Let stand-ins take the place of files, do what lets readers come to later files of a
-    /// directory, and show those up to `last` in listings. Whatever is opened or listed is of before
-    /// all of this, or of after it.
+    /// Let stand-ins take the place of files, and do what lets readers come to later files of a
+    /// directory. Show those up to `last` in listings. Whatever is opened or listed is of before all
+    /// of this, or of after it.
     ///
     /// # Errors
     /// Those of `change`; then listings show what they did.
