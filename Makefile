@@ -193,7 +193,7 @@ build-server: .venv/.made ## build the server and put it into .venv/bin
 
 STATIC := $(shell uname -m)-unknown-linux-musl
 
-build-server-static: .venv/.wheels ## build the server as a program that needs no library, as its image has it
+build-server-static: .venv/.wheels | check-tools ## build the server as a program that needs no library, as its image has it
 	cd $(SERVER_DIR) && PATH="$(abspath $(BIN)):$$PATH" RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS)" \
 		$(SERVER) zigbuild --release --locked --target $(STATIC)
 

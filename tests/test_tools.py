@@ -114,6 +114,20 @@ def test_what_only_tests_and_lints_use_is_asked_for_where_they_are_made(machine:
         assert all(what in lacks for what in ("'clippy'", "'fmt'", "no git")), target
 
 
+def test_the_static_server_needs_the_library_of_its_target(
+    machine: Machine, tmp_path: Path
+) -> None:
+    machine.has_everything()
+    machine.has("rustc", f"echo {tmp_path}/rust")
+    machine.has("uname", '[ "$1" = -m ] && echo riscv64 || echo Linux')
+    (sentence,) = machine.lacks("build-server-static")
+    assert "rustup target add riscv64-unknown-linux-musl" in sentence
+    assert machine.lacks("check-image") == [sentence]
+    assert machine.lacks("build-server") == []
+    (tmp_path / "rust/lib/rustlib/riscv64-unknown-linux-musl/lib").mkdir(parents=True)
+    assert machine.lacks("check-image") == []
+
+
 def test_more_room_is_asked_for_where_more_is_made(machine: Machine) -> None:
     machine.has_everything()
     # For a clone that has a .venv already; a fresh one takes 2 GiB more.
