@@ -32,6 +32,8 @@ from ship.storm.points import PointedPlace, PointedStore, Points, in_builder, in
 SEGMENT_BYTES = 1 << 16
 REMOTE_S = 0.05
 STEP_S = 0.001
+PACES = (4, 10, 25)
+"""Steps between two compactions or trims of one writer."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "one": {"log": "shared"},
     "two": {"log": "shared"},
@@ -48,6 +50,7 @@ def write(base: Path, names: tuple[str, ...], points: Points, chance: random.Ran
         store.topic(name, codec="bytes", segment_bytes=SEGMENT_BYTES, **SETTINGS[name])
         for name in names
     ]
+    pace = chance.choice(PACES)
     for step in count():
         topic = chance.choice(topics)
         start, size = topic.end_offset, chance.randrange(90)
@@ -61,9 +64,10 @@ def write(base: Path, names: tuple[str, ...], points: Points, chance: random.Ran
         points.meet("after an append")
         if step % 6 == 3 and not keyed:
             _append_remotely(topic, teller)
-        if step % 25 == 24 and keyed:
+        is_its_turn = step % pace == pace - 1
+        if is_its_turn and keyed:
             points.around("a compaction", topic.compact)()
-        elif step % 25 == 24 and topic.name == "three":
+        elif is_its_turn and topic.name == "three":
             points.around("a trim", topic.trim)(before_offset=topic.end_offset // 2)
         if step % 9 == 8 and topic.name in ("one", "two"):
             with store.consumer(f"of-{topic.name}", [topic]) as group:
