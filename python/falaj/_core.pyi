@@ -1132,23 +1132,27 @@ class PlaceView:
         """Remove a small file."""
     def blank(self, path: object, log: str, segment: tuple[bytes, int, int, bool]) -> None:
         """Make a file for a segment at any path, with its header pages."""
-    def stand_in(self, log: str, segment: tuple[bytes, int, int, bool], following: bytes) -> None:
-        """Make a stand-in for a sealed segment; `publish` gives it its name. `following` is the header
-        of the segment behind it."""
     def give_up(self, log: str, segment: tuple[bytes, int, int, bool], following: bytes) -> None:
-        """Let a stand-in take the place of a whole segment that readers know."""
+        """Let a stand-in take the place of a whole segment that readers know. `following` is the header
+        of the segment behind it."""
     def put(self, log: str, sequence: int, path: object) -> None:
         """Rename a whole file of a segment into its place."""
     def put_beginning(self, log: str, sequence: int, data: bytes) -> None:
         """Keep the first bytes of the blocks of a stand-in in memory."""
     def stands_in(self, log: str, sequence: int) -> bool:
         """Return whether a segment is a stand-in now."""
-    def remove_segment(self, log: str, sequence: int) -> None:
-        """Remove a segment."""
     def store(self, log: str, position: int, data: bytes) -> None:
         """Store bytes of the segment in which a log ends, behind the end that readers see."""
-    def publish(self, log: str, segment: tuple[bytes, int, int, bool]) -> None:
-        """Let readers see that a log ends in this segment, and all that was stored before."""
+    def publish(
+        self,
+        log: str,
+        segment: tuple[bytes, int, int, bool],
+        sealed: list[tuple[tuple[bytes, int, int, bool], bytes]],
+        gone: list[int],
+    ) -> None:
+        """Let readers see that a log ends in this segment, and all that was stored before. At that moment
+        stand-ins for these sealed segments take their names, each with the header of the one behind
+        it, and the segments with these sequences are removed."""
     def allow_compaction(self, log: str) -> None:
         """Say that compaction may leave out records of a log."""
     def begin_log(self, log: str) -> None:

@@ -160,31 +160,31 @@ class Replica:
         last = order[-1]
         if any(each.compaction for each in order):
             self.files.allow_compaction(name)
-        old, files = known.last, self.files
+        old = known.last
         changed = [each for each in order if known.segments.get(each.sequence) != _shape(each)]
-        following = {each.sequence: later.header for each, later in pairwise(order)}
+        gone = [*(known.segments.keys() - log.segments.keys())]
+        if not changed and not gone:
+            return
+        others = []
         for each in changed:
             if old is not None and each.identity == old.identity:
                 self._extend(name, each, old.end)
-            elif each is last:
+                continue
+            others.append(each.sequence)
+            if each is last:
                 path = self.directory.temporary()
                 self._fill(name, each, path)
-                files.put(name, each.sequence, path)
-            else:
-                files.stand_in(name, _told(each), following[each.sequence])
-        if changed:
-            files.publish(name, _told(last))
-            with self.lock:
-                known.segments.update((each.sequence, _shape(each)) for each in changed)
-                known.last = replace(last, pieces=[])
-            for each in changed:
-                if old is None or each.identity != old.identity:
-                    self._forget_whole(name, each.sequence)
-        for sequence in known.segments.keys() - log.segments.keys():
-            files.remove_segment(name, sequence)
-            with self.lock:
-                del known.segments[sequence]
-            self._forget_whole(name, sequence)
+                self.files.put(name, each.sequence, path)
+        following = {one.sequence: later.header for one, later in pairwise(order)}
+        sealed = [
+            (_told(log.segments[each]), following[each]) for each in others if each in following
+        ]
+        self.files.publish(name, _told(last), sealed, gone)
+        with self.lock:
+            known.segments = {sequence: _shape(each) for sequence, each in log.segments.items()}
+            known.last = replace(last, pieces=[])
+            for sequence in (*others, *gone):
+                self._forget_whole(name, sequence)
 
     def _extend(self, name: str, segment: Segment, end: int) -> None:
         """Store what a segment got behind the end that readers see."""

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use falaj::internals::error::Result;
 use falaj::internals::format::names;
 use falaj::internals::storage::{Needed, Source};
-use falaj::internals::store::{PlaceView as Inner, ViewSegment};
+use falaj::internals::store::{PlaceView as Inner, SealedSegment, ViewSegment};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -70,12 +70,13 @@ impl PlaceView {
         segment: &Described<'_>,
         work: impl FnOnce(&Inner, &ViewSegment<'_>) -> Result<T> + Send,
     ) -> PyResult<T> {
-        let (header, end, len, sealed) = segment;
-        let py = header.py();
-        let segment =
-            ViewSegment { header: header.as_bytes(), end: *end, len: *len, sealed: *sealed };
-        self.detached(py, |inner| work(inner, &segment))
+        let described = told(segment);
+        self.detached(segment.0.py(), |inner| work(inner, &described))
     }
+}
+
+fn told<'a>((header, end, len, sealed): &'a Described<'_>) -> ViewSegment<'a> {
+    ViewSegment { header: header.as_bytes(), end: *end, len: *len, sealed: *sealed }
 }
 
 #[pymethods]
@@ -122,19 +123,8 @@ impl PlaceView {
         self.with_segment(&segment, |inner, segment| inner.blank(&path, log, segment))
     }
 
-    /// Make a stand-in for a sealed segment; `publish` gives it its name. `following` is the header of
+    /// Let a stand-in take the place of a whole segment that readers know. `following` is the header of
     /// the segment behind it.
-    fn stand_in(
-        &self,
-        log: &str,
-        segment: Described<'_>,
-        following: &Bound<'_, PyBytes>,
-    ) -> PyResult<()> {
-        let next = following.as_bytes();
-        self.with_segment(&segment, |inner, segment| inner.stand_in(log, segment, next))
-    }
-
-    /// Let a stand-in take the place of a whole segment that readers know.
     fn give_up(
         &self,
         log: &str,
@@ -142,7 +132,9 @@ impl PlaceView {
         following: &Bound<'_, PyBytes>,
     ) -> PyResult<()> {
         let next = following.as_bytes();
-        self.with_segment(&segment, |inner, segment| inner.give_up(log, segment, next))
+        self.with_segment(&segment, |inner, segment| {
+            inner.give_up(log, &SealedSegment { segment: *segment, next })
+        })
     }
 
     /// Rename a whole file of a segment into its place.
@@ -167,20 +159,27 @@ impl PlaceView {
         self.detached(py, |inner| inner.stands_in(log, sequence))
     }
 
-    /// Remove a segment.
-    fn remove_segment(&self, py: Python<'_>, log: &str, sequence: u64) -> PyResult<()> {
-        self.detached(py, |inner| inner.remove_segment(log, sequence))
-    }
-
     /// Store bytes of the segment in which a log ends, behind the end that readers see.
     fn store(&self, log: &str, position: u64, data: &Bound<'_, PyBytes>) -> PyResult<()> {
         let bytes = data.as_bytes();
         self.detached(data.py(), |inner| inner.store(log, position, bytes))
     }
 
-    /// Let readers see that a log ends in this segment, and all that was stored before.
-    fn publish(&self, log: &str, segment: Described<'_>) -> PyResult<()> {
-        self.with_segment(&segment, |inner, segment| inner.publish(log, segment))
+    /// Let readers see that a log ends in this segment, and all that was stored before. At that moment
+    /// stand-ins for these sealed segments take their names, each with the header of the one behind
+    /// it, and the segments with these sequences are removed.
+    fn publish(
+        &self,
+        log: &str,
+        segment: Described<'_>,
+        sealed: Vec<(Described<'_>, Bound<'_, PyBytes>)>,
+        gone: Vec<u64>,
+    ) -> PyResult<()> {
+        let sealed: Vec<_> = sealed
+            .iter()
+            .map(|(segment, next)| SealedSegment { segment: told(segment), next: next.as_bytes() })
+            .collect();
+        self.with_segment(&segment, |inner, last| inner.publish(log, last, &sealed, &gone))
     }
 
     /// Say that compaction may leave out records of a log.

@@ -16,7 +16,7 @@ use crate::format::address::Address;
 use crate::format::control::at;
 use crate::format::segment::Mark;
 use crate::format::{PAGE, names};
-use crate::storage::{Elsewhere, File, MapAccess, Names, NewStandIn, OpenMode, Storage};
+use crate::storage::{Changes, Elsewhere, File, MapAccess, Names, OpenMode, Storage};
 
 use super::Control;
 use super::pieces::SegmentPiece;
@@ -35,7 +35,7 @@ pub struct ReplicaLog {
 }
 
 impl ReplicaLog {
-    /// Let readers see a log. It ends in `last`, which has its name; `made` get theirs.
+    /// Let readers see a log with some changes. It ends in `last`, which has its name.
     ///
     /// # Errors
     /// `SystemCallFailed` or `NoSpace`.
@@ -43,7 +43,7 @@ impl ReplicaLog {
         storage: &Elsewhere,
         dir: &Path,
         last: SegmentPiece,
-        made: &[NewStandIn],
+        changes: &Changes,
         (access, mode): (MapAccess, u32),
     ) -> Result<Self> {
         let generation = last.header().log;
@@ -53,7 +53,7 @@ impl ReplicaLog {
         let file = open_last(storage, dir, &last)?;
         let log = Self { dir: dir.to_path_buf(), control, last, file, serial: 1, word: None };
         storage.show_until(&log.path(), |names| {
-            put_all(names, made)?;
+            apply(changes, names)?;
             log.say_end()
         })?;
         // Last: until then no reader believes the page.
@@ -88,8 +88,8 @@ impl ReplicaLog {
         Ok(())
     }
 
-    /// Let readers see what was stored, and that the log now ends in `last`, which has its name.
-    /// Meanwhile `made` get theirs: a reader that opens one sees that end, too.
+    /// Let readers see what was stored, some changes, and that the log now ends in `last`, which has
+    /// its name. A reader that finds one of these finds all of them.
     ///
     /// # Errors
     /// `SystemCallFailed` or `NoSpace`.
@@ -97,7 +97,7 @@ impl ReplicaLog {
         &mut self,
         storage: &Elsewhere,
         last: SegmentPiece,
-        made: &[NewStandIn],
+        changes: &Changes,
     ) -> Result<()> {
         let moves_on = last.sequence() != self.last.sequence();
         let next = if moves_on { Some(open_last(storage, &self.dir, &last)?) } else { None };
@@ -119,7 +119,7 @@ impl ReplicaLog {
         // A segment that supersedes is part of the log as soon as it is listed; another one once the
         // word is there. Readers find both or none, whichever they ask for first.
         storage.show_until(&self.path(), |names| {
-            put_all(names, made)?;
+            apply(changes, names)?;
             if let Some((map, position, word)) = end {
                 map.store(position, word).doing("write", &before)?;
             }
@@ -154,8 +154,14 @@ impl ReplicaLog {
     }
 }
 
-fn put_all(names: &mut Names<'_>, made: &[NewStandIn]) -> Result<()> {
-    made.iter().try_for_each(|one| names.put_stand_in(one).doing("rename to", &one.path))
+fn apply(changes: &Changes, names: &mut Names<'_>) -> Result<()> {
+    for made in &changes.stand_ins {
+        names.put_stand_in(made).doing("rename to", &made.path)?;
+    }
+    for path in &changes.removed {
+        names.remove(path).if_there("remove", path)?;
+    }
+    Ok(())
 }
 
 fn address(last: &SegmentPiece) -> Address {

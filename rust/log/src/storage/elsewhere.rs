@@ -45,6 +45,15 @@ pub trait Source: Send + Sync + fmt::Debug {
     fn bring(&self, path: &Path, needed: Needed) -> io::Result<()>;
 }
 
+/// What happens to the files of a directory at one moment.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Stand-ins that get their names.
+    pub stand_ins: Vec<NewStandIn>,
+    /// Files that go.
+    pub removed: Vec<PathBuf>,
+}
+
 /// A stand-in that was made, and does not have its name yet.
 #[derive(Clone, Debug)]
 pub struct NewStandIn {
@@ -130,9 +139,8 @@ impl Elsewhere {
         }
     }
 
-    /// Let stand-ins take the place of files, and do what lets readers come to later files of a
-    /// directory. Show those up to `last` in listings. Whatever is opened or listed is of before all
-    /// of this, or of after it.
+    /// Change which files a directory has, and do what lets readers come to later ones. Show those up
+    /// to `last` in listings. Whatever is opened or listed is of before all of this, or of after it.
     ///
     /// # Errors
     /// Those of `change`; then listings show what they did.
@@ -152,17 +160,6 @@ impl Elsewhere {
     /// Show all files of a directory.
     pub fn show_all(&self, directory: &Path) {
         self.shown.write().unwrap_or_else(PoisonError::into_inner).remove(directory);
-    }
-
-    /// Remove a file.
-    ///
-    /// # Errors
-    /// Those of [`Storage::unlink`].
-    pub fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut stand_ins = self.write();
-        self.real.unlink(path)?;
-        stand_ins.remove(path);
-        Ok(())
     }
 
     /// Return true for a stand-in.
@@ -193,6 +190,16 @@ impl Names<'_> {
     pub fn put_stand_in(&mut self, made: &NewStandIn) -> io::Result<()> {
         self.real.rename_over(&made.from, &made.path)?;
         self.stand_ins.insert(made.path.clone(), StandIn { end: made.end, beginning: None });
+        Ok(())
+    }
+
+    /// Remove a file.
+    ///
+    /// # Errors
+    /// Those of [`Storage::unlink`].
+    pub fn remove(&mut self, path: &Path) -> io::Result<()> {
+        self.real.unlink(path)?;
+        self.stand_ins.remove(path);
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use elsewhere::{Elsewhere, Names, Needed, NewStandIn, Source};
+pub use elsewhere::{Changes, Elsewhere, Names, Needed, NewStandIn, Source};
 pub use map::{Map, StoreSink, Word};
 pub use raw_map::{RawMap, StoreTarget};
 

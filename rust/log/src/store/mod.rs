@@ -98,7 +98,7 @@ pub(crate) use sidecar_check::{Front, read_consumer};
 pub use slots::DeadSlot;
 pub use staging::{FrameReader, STALE_AFTER, Stale, remove_load, staging_dir, sweep_staging};
 pub use verify::{Finding, LogReport, Progress, Severity, TopicReport, Verification, verify};
-pub use view::{PlaceView, ViewSegment};
+pub use view::{PlaceView, SealedSegment, ViewSegment};
 
 use crate::error::{Error, Result};
 use crate::format::settings::{StoreSettings, TopicSettings};

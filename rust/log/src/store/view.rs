@@ -22,7 +22,7 @@ use crate::error::{Error, IoResult, Result};
 use crate::format::names;
 use crate::format::settings::WriteMode;
 use crate::log::{ReplicaLog, SegmentPiece};
-use crate::storage::{Elsewhere, MapAccess, NewStandIn, Source, Storage};
+use crate::storage::{Changes, Elsewhere, MapAccess, NewStandIn, Source, Storage};
 
 /// A segment as a place has it.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +37,15 @@ pub struct ViewSegment<'a> {
     pub sealed: bool,
 }
 
+/// A sealed segment as a place has it.
+#[derive(Clone, Copy, Debug)]
+pub struct SealedSegment<'a> {
+    /// The segment.
+    pub segment: ViewSegment<'a>,
+    /// The first 512 bytes of the one behind it.
+    pub next: &'a [u8],
+}
+
 /// A view of a place.
 #[derive(Debug)]
 pub struct PlaceView {
@@ -45,8 +54,6 @@ pub struct PlaceView {
     modes: Modes,
     access: MapAccess,
     logs: Mutex<BTreeMap<String, ReplicaLog>>,
-    /// For each log the stand-ins that get their names when it is published.
-    made: Mutex<BTreeMap<String, Vec<NewStandIn>>>,
 }
 
 impl PlaceView {
@@ -66,8 +73,7 @@ impl PlaceView {
             WriteMode::Mapped => MapAccess::Write,
             WriteMode::Pwrite => MapAccess::WriteThrough,
         };
-        let (logs, made) = Default::default();
-        Ok(Self { storage, layout, modes, access, logs, made })
+        Ok(Self { storage, layout, modes, access, logs: Mutex::default() })
     }
 
     /// Return its directory.
@@ -124,38 +130,18 @@ impl PlaceView {
         piece.create_at(self.storage(), path, self.modes.file, &[0; 8]).map(drop)
     }
 
-    /// Make a stand-in for a sealed segment; it gets its name when the log is published. `next` is the
-    /// header of the segment behind it.
-    ///
-    /// # Errors
-    /// As [`PlaceView::blank`].
-    pub fn stand_in(&self, log: &str, segment: &ViewSegment<'_>, next: &[u8]) -> Result<()> {
-        let made = self.make_stand_in(log, segment, next)?;
-        let mut all = enter(&self.made);
-        let known = all.entry(log.to_owned()).or_default();
-        known.retain(|other| other.path != made.path);
-        known.push(made);
-        Ok(())
-    }
-
     /// Let a stand-in take the place of a whole segment that readers know.
     ///
     /// # Errors
     /// As [`PlaceView::blank`].
-    pub fn give_up(&self, log: &str, segment: &ViewSegment<'_>, next: &[u8]) -> Result<()> {
-        let made = self.make_stand_in(log, segment, next)?;
+    pub fn give_up(&self, log: &str, segment: &SealedSegment<'_>) -> Result<()> {
+        let made = self.make_stand_in(log, segment)?;
         self.storage.names().put_stand_in(&made).doing("rename to", &made.path)
     }
 
-    fn make_stand_in(
-        &self,
-        log: &str,
-        segment: &ViewSegment<'_>,
-        next: &[u8],
-    ) -> Result<NewStandIn> {
-        let piece = self.piece(log, segment)?;
-        let generation = log_generation(log)?;
-        let next = SegmentPiece::header_of(generation, next);
+    fn make_stand_in(&self, log: &str, sealed: &SealedSegment<'_>) -> Result<NewStandIn> {
+        let piece = self.piece(log, &sealed.segment)?;
+        let next = SegmentPiece::header_of(log_generation(log)?, sealed.next);
         let next = next.map_err(|what| malformed(&self.dir(log), what))?;
         let path = self.segment_path(log, piece.sequence())?;
         let from = temporary(&path);
@@ -191,15 +177,6 @@ impl PlaceView {
         Ok(self.storage.stands_in(&self.segment_path(log, sequence)?))
     }
 
-    /// Remove a segment.
-    ///
-    /// # Errors
-    /// `InvalidArgument`, `SystemCallFailed`.
-    pub fn remove_segment(&self, log: &str, sequence: u64) -> Result<()> {
-        let path = self.segment_path(log, sequence)?;
-        self.storage.remove(&path).if_there("remove", &path).map(drop)
-    }
-
     /// Store bytes of the segment in which a log ends, behind the end that readers see.
     ///
     /// # Errors
@@ -211,20 +188,30 @@ impl PlaceView {
         }
     }
 
-    /// Let readers see that a log ends in this segment, and all that was stored and made before.
+    /// Let readers see that a log ends in this segment, and all that was stored before. At that
+    /// moment stand-ins for these sealed segments take their names, and others are removed.
     ///
     /// # Errors
     /// As [`PlaceView::blank`].
-    pub fn publish(&self, log: &str, last: &ViewSegment<'_>) -> Result<()> {
+    pub fn publish(
+        &self,
+        log: &str,
+        last: &ViewSegment<'_>,
+        sealed: &[SealedSegment<'_>],
+        gone: &[u64],
+    ) -> Result<()> {
         let piece = self.piece(log, last)?;
+        let stand_ins =
+            sealed.iter().map(|one| self.make_stand_in(log, one)).collect::<Result<_>>()?;
+        let removed = gone.iter().map(|one| self.segment_path(log, *one)).collect::<Result<_>>()?;
+        let changes = Changes { stand_ins, removed };
         let mut logs = enter(&self.logs);
-        let made = enter(&self.made).remove(log).unwrap_or_default();
         if let Some(known) = logs.get_mut(log) {
-            return known.publish(&self.storage, piece, &made);
+            return known.publish(&self.storage, piece, &changes);
         }
         let dir = self.dir(log);
         let modes = (self.access, self.modes.file);
-        let begun = ReplicaLog::begin(&self.storage, &dir, piece, &made, modes)?;
+        let begun = ReplicaLog::begin(&self.storage, &dir, piece, &changes, modes)?;
         logs.insert(log.to_owned(), begun);
         self.storage.stand_for_log(&dir, false);
         Ok(())
@@ -262,7 +249,6 @@ impl PlaceView {
     pub fn remove_log(&self, log: &str) -> Result<()> {
         log_generation(log)?;
         let known = enter(&self.logs).remove(log);
-        enter(&self.made).remove(log);
         if let Some(known) = known {
             known.say_deleted(self.storage())?;
         }
@@ -270,8 +256,9 @@ impl PlaceView {
         self.storage.stand_for_log(&dir, false);
         self.storage.show_all(&dir);
         for name in files::list(self.storage(), &dir)? {
-            if let Some(sequence) = names::parse_segment(&name) {
-                self.remove_segment(log, sequence)?;
+            if names::parse_segment(&name).is_some() {
+                let path = dir.join(name);
+                self.storage.names().remove(&path).if_there("remove", &path)?;
             }
         }
         sweep::remove_log(self.storage(), &dir)

@@ -8,11 +8,14 @@ use std::sync::{Arc, Mutex, Weak};
 
 use falaj::internals::error::Error;
 use falaj::internals::format::names;
+use falaj::internals::log::SegmentCut;
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{
     Elsewhere, MapAccess, Needed, NewStandIn, OpenMode, Source, Storage,
 };
-use falaj::internals::store::{Cut, PlaceView, Store, StoreOptions, TopicOptions, ViewSegment};
+use falaj::internals::store::{
+    Cut, PlaceView, SealedSegment, Store, StoreOptions, TopicOptions, ViewSegment,
+};
 use falaj::internals::topic::{CompactOptions, NewRecord, SyncMode, Topic};
 
 use crate::stores::{assert_holds, fill, quietly, read_until_error, topic};
@@ -99,37 +102,33 @@ impl Place {
 
     /// Let readers see the log as the cut has it: stand-ins, and the last segment whole.
     fn publish(&mut self, view: &PlaceView) {
-        self.prepare(view);
-        self.show(view);
+        self.put_last(view);
+        self.show(view, &[]);
     }
 
-    /// Make stand-ins, and put the last segment.
-    fn prepare(&mut self, view: &PlaceView) {
-        let headers: Vec<_> = self.cut().logs()[0]
-            .segments()
-            .iter()
-            .map(|s| (s.clone(), s.header.encode()))
-            .collect();
-        let log = self.cut().logs()[0].directory();
-        for pair in headers.windows(2) {
-            let (segment, header) = &pair[0];
-            let told =
-                ViewSegment { header, end: segment.end, len: segment.len, sealed: segment.sealed };
-            view.stand_in(&log, &told, &pair[1].1).unwrap();
-        }
-        let last = headers.last().unwrap().0.header.sequence;
-        let path = self.whole(view, last);
-        view.put(&log, last, &path).unwrap();
-    }
-
-    /// Let readers see what was prepared.
-    fn show(&self, view: &PlaceView) {
+    fn put_last(&mut self, view: &PlaceView) {
         let log = &self.cut().logs()[0];
-        let last = log.segments().last().unwrap();
-        let header = last.header.encode();
-        let told = ViewSegment { header: &header, end: last.end, len: last.len, sealed: false };
-        view.publish(&log.directory(), &told).unwrap();
+        let (name, last) = (log.directory(), log.segments().last().unwrap().header.sequence);
+        let path = self.whole(view, last);
+        view.put(&name, last, &path).unwrap();
     }
+
+    /// Let readers see the log as the cut has it, without these segments.
+    fn show(&self, view: &PlaceView, gone: &[u64]) {
+        let log = &self.cut().logs()[0];
+        let headers: Vec<_> = log.segments().iter().map(|s| s.header.encode()).collect();
+        let told: Vec<_> = log.segments().iter().zip(&headers).map(told).collect();
+        let sealed: Vec<_> = told
+            .iter()
+            .zip(&headers[1..])
+            .map(|(segment, next)| SealedSegment { segment: *segment, next })
+            .collect();
+        view.publish(&log.directory(), told.last().unwrap(), &sealed, gone).unwrap();
+    }
+}
+
+fn told<'a>((segment, header): (&SegmentCut, &'a [u8; 512])) -> ViewSegment<'a> {
+    ViewSegment { header, end: segment.end, len: segment.len, sealed: segment.sealed }
 }
 
 /// A store, and a view of what it held.
@@ -266,7 +265,7 @@ fn a_reader_sees_what_was_stored_only_once_it_is_published() {
     assert_holds(&reader, 10);
     assert_holds(&pair.reader(), 10);
     let told = ViewSegment { header: &header, end, len: end, sealed: false };
-    pair.view.publish(&log, &told).unwrap();
+    pair.view.publish(&log, &told, &[], &[]).unwrap();
     assert_holds(&reader, 20);
     assert_holds(&pair.reader(), 20);
     assert_eq!(reader.durable(0).unwrap(), 20);
@@ -286,18 +285,18 @@ fn a_log_goes_on_in_its_next_segment() {
     assert!(old.sealed);
     let rest = pair.read(sequence, before..old.len);
     pair.view.store(&log, before, &rest).unwrap();
-    for two in segments.windows(2).filter(|two| two[0].header.sequence > sequence) {
-        let (header, next) = (two[0].header.encode(), two[1].header.encode());
-        let told = ViewSegment { header: &header, end: two[0].end, len: two[0].len, sealed: true };
-        pair.view.stand_in(&log, &told, &next).unwrap();
-    }
+    let headers: Vec<_> = segments.iter().map(|s| s.header.encode()).collect();
+    let pieces: Vec<_> = segments.iter().zip(&headers).map(told).collect();
+    let sealed: Vec<_> = (1..pieces.len() - 1)
+        .map(|i| SealedSegment { segment: pieces[i], next: &headers[i + 1] })
+        .collect();
     let (next, newest, end) = pair.last();
     assert_ne!(next, header);
     let path = pair.place.0.lock().unwrap().whole(&pair.view, newest);
     pair.view.put(&log, newest, &path).unwrap();
     assert_holds(&reader, 10);
-    let told = ViewSegment { header: &next, end, len: end, sealed: false };
-    pair.view.publish(&log, &told).unwrap();
+    let last = ViewSegment { header: &next, end, len: end, sealed: false };
+    pair.view.publish(&log, &last, &sealed, &[]).unwrap();
     assert_holds(&reader, 10 + RECORDS);
     // The mark of the last segment says as much as the page, for readers that come later.
     let file = pair.view.path().join("logs").join(&log).join(names::segment(newest));
@@ -350,14 +349,14 @@ fn a_reader_goes_on_in_the_compacted_form_of_the_segment_that_it_knows_the_begin
         pair.cut();
         pair.view.allow_compaction(&pair.log()).unwrap();
         // Until the end of the change all is as before, also for readers that open the files now.
-        pair.place.0.lock().unwrap().prepare(&pair.view);
+        pair.place.0.lock().unwrap().put_last(&pair.view);
         assert!(scan.next().transpose().unwrap().is_none());
         for seen in [&reader, &pair.reader()] {
             assert_eq!((seen.end(0).unwrap(), seen.durable(0).unwrap()), (10, 10));
             let (found, error) = read_until_error(seen);
             assert!(error.is_none() && found == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], "{found:?}");
         }
-        pair.place.0.lock().unwrap().show(&pair.view);
+        pair.place.0.lock().unwrap().show(&pair.view, &[]);
         for seen in [&reader, &pair.reader()] {
             assert_eq!((seen.end(0).unwrap(), seen.durable(0).unwrap()), (RECORDS, RECORDS));
         }
@@ -367,6 +366,48 @@ fn a_reader_goes_on_in_the_compacted_form_of_the_segment_that_it_knows_the_begin
         }
         assert!(scan.next().transpose().unwrap().is_none());
     }
+}
+
+#[test]
+fn segments_that_compaction_merged_are_gone_as_soon_as_the_merged_one_is_there() {
+    let put = |orders: &Topic, records: u64| {
+        let (key, value) = (Some(&b"key"[..]), vec![1; 500]);
+        for _ in 0..records {
+            let record = NewRecord { key, value: Some(&value), ..NewRecord::default() };
+            orders.append_to(0, &record, None).unwrap();
+        }
+    };
+    let pair = Pair::of(compacted, |orders| put(orders, RECORDS));
+    let reader = pair.reader();
+    assert_eq!(read_until_error(&reader).0.len() as u64, RECORDS);
+    let listed = |place: &Shared| -> Vec<u64> {
+        place.0.lock().unwrap().cut().logs()[0]
+            .segments()
+            .iter()
+            .map(|s| s.header.sequence)
+            .collect()
+    };
+    let before = listed(&pair.place);
+    put(&pair.orders, 10);
+    pair.orders.flush().unwrap();
+    let done = pair.orders.compact(&CompactOptions::default(), &mut quietly).unwrap();
+    assert!(done.segments_removed > 10, "{done:?}");
+    pair.cut();
+    let after = listed(&pair.place);
+    let gone: Vec<_> = before.into_iter().filter(|one| !after.contains(one)).collect();
+    assert!(gone.contains(&0) && gone.len() > 10);
+    pair.view.allow_compaction(&pair.log()).unwrap();
+    pair.place.0.lock().unwrap().put_last(&pair.view);
+    assert_eq!(read_until_error(&pair.reader()).0.len() as u64, RECORDS);
+    pair.place.0.lock().unwrap().show(&pair.view, &gone);
+    for seen in [&reader, &pair.reader()] {
+        assert_eq!((seen.first(0).unwrap(), seen.end(0).unwrap()), (0, RECORDS + 10));
+        let (found, error) = read_until_error(seen);
+        assert!(error.is_none() && found.len() < RECORDS as usize / 2, "{error:?}");
+        assert_eq!(found.last(), Some(&(RECORDS + 9)));
+    }
+    let dir = pair.view.path().join("logs").join(pair.log());
+    assert!(gone.iter().all(|one| !dir.join(names::segment(*one)).exists()));
 }
 
 #[test]
@@ -412,9 +453,9 @@ fn names_from_a_place_lead_to_no_file_outside_of_the_view() {
         assert!(pair.view.remove_log(log).is_err(), "{log}");
         assert!(pair.view.allow_compaction(log).is_err(), "{log}");
         assert!(pair.view.put(log, 0, &outside).is_err(), "{log}");
-        assert!(pair.view.remove_segment(log, 0).is_err(), "{log}");
-        assert!(pair.view.publish(log, &told).is_err(), "{log}");
-        assert!(pair.view.stand_in(log, &told, &header).is_err(), "{log}");
+        let sealed = SealedSegment { segment: told, next: &header };
+        assert!(pair.view.publish(log, &told, &[], &[]).is_err(), "{log}");
+        assert!(pair.view.give_up(log, &sealed).is_err(), "{log}");
     }
     for path in ["../outside/x", "topics/../../outside/x", "logs/x", "/tmp/x", "wake", "lock"] {
         assert!(pair.view.file(path, 0, &[]).is_err(), "{path}");
@@ -484,7 +525,7 @@ fn few_beginnings_are_kept_and_a_file_that_is_gone_is_no_stand_in() {
     let kept = paths.values().filter(|path| has_beginning(path)).count();
     assert!((1..=16).contains(&kept), "{kept}");
     assert!(has_beginning(&paths[&39]), "the newest is there");
-    storage.remove(&paths[&39]).unwrap();
+    storage.names().remove(&paths[&39]).unwrap();
     assert!(!storage.stands_in(&paths[&39]));
-    assert!(storage.remove(&paths[&39]).is_err());
+    assert!(storage.names().remove(&paths[&39]).is_err());
 }
