@@ -1151,8 +1151,8 @@ class PlaceView:
         gone: list[int],
     ) -> None:
         """Let readers see that a log ends in this segment, and all that was stored before. At that moment
-        stand-ins for these sealed segments take their names, each with the header of the one behind
-        it, and the segments with these sequences are removed."""
+        stand-ins for these sealed segments take their names; each comes with the header of the one
+        behind it. The segments with these sequences are removed."""
     def allow_compaction(self, log: str) -> None:
         """Say that compaction may leave out records of a log."""
     def begin_log(self, log: str) -> None:

@@ -166,8 +166,8 @@ impl PlaceView {
     }
 
     /// Let readers see that a log ends in this segment, and all that was stored before. At that moment
-    /// stand-ins for these sealed segments take their names, each with the header of the one behind
-    /// it, and the segments with these sequences are removed.
+    /// stand-ins for these sealed segments take their names; each comes with the header of the one
+    /// behind it. The segments with these sequences are removed.
     fn publish(
         &self,
         log: &str,

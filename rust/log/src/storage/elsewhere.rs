@@ -45,7 +45,7 @@ pub trait Source: Send + Sync + fmt::Debug {
     fn bring(&self, path: &Path, needed: Needed) -> io::Result<()>;
 }
 
-/// What happens to the files of a directory at one moment.
+/// Changes of the files of a directory, which happen at one moment.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Stand-ins that get their names.
