@@ -83,6 +83,7 @@ __all__ = [
     "_configure_store",
     "_configure_topic",
     "_count_from",
+    "_crc32",
     "_cursor",
     "_delete_group",
     "_delete_queue",
