@@ -1134,8 +1134,9 @@ class PlaceView:
     def blank(self, path: object, log: str, segment: tuple[bytes, int, int, bool]) -> None:
         """Make a file for a segment at any path, with its header pages."""
     def give_up(self, log: str, segment: tuple[bytes, int, int, bool], following: bytes) -> None:
-        """Let a stand-in take the place of a whole segment that readers know. `following` is the header
-        of the segment behind it."""
+        """Let a stand-in take the place of a whole segment that readers know. `following` is the header of
+        the segment behind it.
+        """
     def put(self, log: str, sequence: int, path: object) -> None:
         """Rename a whole file of a segment into its place."""
     def put_beginning(self, log: str, sequence: int, data: bytes) -> None:
@@ -1153,7 +1154,8 @@ class PlaceView:
     ) -> None:
         """Let readers see that a log ends in this segment, and all that was stored before. At that moment
         stand-ins for these sealed segments take their names; each comes with the header of the one
-        behind it. The segments with these sequences are removed."""
+        behind it. The segments with these sequences are removed.
+        """
     def allow_compaction(self, log: str) -> None:
         """Say that compaction may leave out records of a log."""
     def begin_log(self, log: str) -> None:
