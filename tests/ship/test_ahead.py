@@ -47,9 +47,9 @@ class Log:
             raise self.error
         self.brought.append(sequence)
 
-    def come_to(self, sequence: int) -> None:
+    def come_to(self, sequence: int, log: str = "log") -> None:
         behind = [Length(each, 1) for each in range(sequence + 1, self.segments)]
-        self.ahead.comes_to("log", sequence, lambda: behind)  # type: ignore[arg-type, return-value]
+        self.ahead.comes_to(log, sequence, lambda: behind)  # type: ignore[arg-type, return-value]
 
     def bring_all(self) -> list[int]:
         """Let everything come that is wanted, and return it."""
@@ -111,6 +111,19 @@ def test_threads_that_scan_one_log_at_two_places_both_get_theirs(log: Log) -> No
     thread.join()
     log.come_to(1)
     assert log.bring_all() == [2]
+
+
+def test_scans_of_several_logs_share_the_bound(log: Log) -> None:
+    names = ("one", "two", "three", "four")
+    at, ahead = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+    for _ in range(8):
+        for name in names:
+            log.come_to(at[name], name)
+            ahead[name] = len(log.bring_all())
+            at[name] += 1 + ahead[name]
+    assert ahead == dict.fromkeys(names, 8 // len(names))
+    log.come_to(at["four"], "four")
+    assert len(log.bring_all()) == 4, "the others stopped, and it doubles what it gets again"
 
 
 def test_an_error_is_left_to_the_reader_and_ends_what_is_fetched_ahead(log: Log) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["AHEAD_BYTES", "Ahead"]
 
 AHEAD_BYTES = 256 << 20
-"""Bytes that are fetched ahead at most, in all logs; a quarter of the cache is a bound, too."""
+"""Bytes that scans fetch ahead together; a quarter of the cache is a bound, too."""
 _THREADS = 2
 """Segments that come at a time: while the last requests for one are answered, the next begins."""
 _SCANS = 64
@@ -61,11 +61,12 @@ class Ahead:
             later: Returns the sealed segments behind it, in order.
         """
         with self._lock:
-            scan = self._scan_of(log)
+            scan, others = self._scan_of(log)
+            most = self._most // (1 + others)
             scan.count = max(1, 2 * scan.count) if sequence in scan.next else 0
             behind, order = later(), list[Segment]()
             for each in behind[: scan.count]:
-                if sum(one.length for one in order) + each.length > self._most:
+                if sum(one.length for one in order) + each.length > most:
                     break
                 order.append(each)
             scan.count = min(scan.count, len(order))
@@ -76,14 +77,18 @@ class Ahead:
             self._wanted = deque([*kept, *wanted])
             self._start()
 
-    def _scan_of(self, log: str) -> _Scan:
-        """Return the scan of this thread; a thread seldom has two of one log."""
+    def _scan_of(self, log: str) -> tuple[_Scan, int]:
+        """Return the scan of this thread, and how many others went on since its last segment.
+
+        They share the bound. A thread seldom has two scans of one log.
+        """
         key = log, threading.get_ident()
         scan = self._scans.setdefault(key, _Scan())
+        others = len(self._scans) - 1 - [*self._scans].index(key)
         self._scans.move_to_end(key)
         if len(self._scans) > _SCANS:
             self._scans.popitem(last=False)
-        return scan
+        return scan, others
 
     def _start(self) -> None:
         while len(self._threads) < min(_THREADS, len(self._wanted)):
