@@ -54,7 +54,7 @@ impl ReplicaLog {
         let log = Self { dir: dir.to_path_buf(), control, last, file, serial: 1, word: None };
         storage.show_until(&log.path(), |names| {
             apply(changes, names)?;
-            log.say_end()
+            say_end(&log.control, &log.last)
         })?;
         // Last: until then no reader believes the page.
         log.control.set(at::INCARNATION, 1)?;
@@ -103,7 +103,7 @@ impl ReplicaLog {
         let next = if moves_on { Some(open_last(storage, &self.dir, &last)?) } else { None };
         // A reader that sees a block looks for trims up to here.
         self.control.set(at::TRIMMED, address(&last).0)?;
-        let end = match self.word.take() {
+        let end = match self.word {
             Some(word) => {
                 let len = (self.last.end() + 8).next_multiple_of(PAGE);
                 let map = self.file.map(len, MapAccess::WriteThrough).doing("map", &self.path())?;
@@ -111,20 +111,20 @@ impl ReplicaLog {
             }
             None => None,
         };
-        let before = self.path();
-        self.last = last;
+        // A segment that supersedes is part of the log as soon as it is listed; another one once the
+        // word is there. Readers find both or none, whichever they ask for first.
+        storage.show_until(&self.path_of(&last), |names| {
+            apply(changes, names)?;
+            if let Some((map, position, word)) = end {
+                map.store(position, word).doing("write", &self.path())?;
+            }
+            say_end(&self.control, &last)
+        })?;
+        // Not before: after an error the caller makes all of the change again.
+        (self.last, self.word) = (last, None);
         if let Some(file) = next {
             (self.file, self.serial) = (file, 1);
         }
-        // A segment that supersedes is part of the log as soon as it is listed; another one once the
-        // word is there. Readers find both or none, whichever they ask for first.
-        storage.show_until(&self.path(), |names| {
-            apply(changes, names)?;
-            if let Some((map, position, word)) = end {
-                map.store(position, word).doing("write", &before)?;
-            }
-            self.say_end()
-        })?;
         self.serial += 1;
         let mark = Mark { serial: self.serial, ..self.last.mark(0, false) };
         let bytes = mark.encode(self.last.header().salt);
@@ -143,15 +143,19 @@ impl ReplicaLog {
         Ok(())
     }
 
-    fn say_end(&self) -> Result<()> {
-        let end = address(&self.last);
-        let words = [at::TRIMMED, at::TAIL, at::DURABLE, at::REMOTE];
-        words.into_iter().try_for_each(|word| self.control.set(word, end.0))
+    fn path(&self) -> PathBuf {
+        self.path_of(&self.last)
     }
 
-    fn path(&self) -> PathBuf {
-        self.dir.join(names::segment(self.last.sequence()))
+    fn path_of(&self, segment: &SegmentPiece) -> PathBuf {
+        self.dir.join(names::segment(segment.sequence()))
     }
+}
+
+fn say_end(control: &Control, last: &SegmentPiece) -> Result<()> {
+    let end = address(last);
+    let words = [at::TRIMMED, at::TAIL, at::DURABLE, at::REMOTE];
+    words.into_iter().try_for_each(|word| control.set(word, end.0))
 }
 
 fn apply(changes: &Changes, names: &mut Names<'_>) -> Result<()> {

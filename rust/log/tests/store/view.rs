@@ -296,6 +296,15 @@ fn a_log_goes_on_in_its_next_segment() {
     pair.view.put(&log, newest, &path).unwrap();
     assert_holds(&reader, 10);
     let last = ViewSegment { header: &next, end, len: end, sealed: false };
+    // A change that fails is not seen, and can be made again from its beginning.
+    let in_the_way =
+        pair.view.path().join("logs").join(&log).join(names::segment(segments[1].header.sequence));
+    std::fs::create_dir(&in_the_way).unwrap();
+    let error = pair.view.publish(&log, &last, &sealed, &[]).unwrap_err();
+    assert!(matches!(error, Error::SystemCallFailed { .. }), "{error}");
+    assert_holds(&reader, 10);
+    std::fs::remove_dir(&in_the_way).unwrap();
+    pair.view.store(&log, before, &rest).unwrap();
     pair.view.publish(&log, &last, &sealed, &[]).unwrap();
     assert_holds(&reader, 10 + RECORDS);
     // The mark of the last segment says as much as the page, for readers that come later.
