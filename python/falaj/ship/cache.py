@@ -79,7 +79,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Be the only process that makes or removes views."""
+        """Be the only one that makes or removes views, or lets the cache keep more."""
         lock = os.open(self._views / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -135,20 +135,29 @@ class Cache:
         return False
 
     def keep(self, origin: str, log: str, segment: Segment, whole: Path) -> None:
-        """Let others take a whole segment, and remove what is used least beyond the bound."""
-        path = self._path(origin, log, segment)
-        with contextlib.suppress(FileExistsError):
-            os.link(whole, path)
-        self.shrink()
+        """Let others take a whole segment, for which those make way that are used least.
 
-    def shrink(self) -> None:
-        """Remove segments beyond the bound, the least recently used first."""
+        One that is larger than the bound is not kept.
+        """
+        size = whole.stat().st_blocks * 512
+        if size > self.most:
+            return
+        # Several threads and processes do this: each would count without what the others link.
+        with self._alone(), contextlib.suppress(FileExistsError):
+            self.shrink(size)
+            os.link(whole, self._path(origin, log, segment))
+
+    def shrink(self, room: int = 0) -> None:
+        """Remove segments beyond the bound less some room, the least recently used first.
+
+        `_alone` is held.
+        """
         found = []
         for entry in os.scandir(self._segments):
             with contextlib.suppress(FileNotFoundError):  # another process removed it
                 stat = entry.stat()
                 found.append((stat.st_mtime_ns, stat.st_blocks * 512, entry.path))
-        surplus = sum(size for _, size, _ in found) - self.most
+        surplus = sum(size for _, size, _ in found) + room - self.most
         for _, size, path in sorted(found):
             if surplus <= 0:
                 return
