@@ -398,7 +398,7 @@ def test_the_cache_is_within_its_bound_again_once_a_reader_begins_after_one_that
     given: Any = {"cache": cache, "cache_bytes": bound}
     with monkeypatch.context() as patched:
         # Each dies behind the name of a segment in the cache, and before it removes others.
-        patched.setattr(caching.Cache, "shrink", lambda cache, room=0: None)
+        patched.setattr(caching.Cache, "shrink", lambda cache, more=0: None)
         with falaj.open_place(tmp_path / "place", **given) as reader:
             assert len(list(reader.topic("orders"))) == 600
     assert held_bytes(cache / "segments") > 2 * bound

@@ -147,8 +147,8 @@ class Cache:
             self.shrink(size)
             os.link(whole, self._path(origin, log, segment))
 
-    def shrink(self, room: int = 0) -> None:
-        """Remove segments beyond the bound less some room, the least recently used first.
+    def shrink(self, more: int = 0) -> None:
+        """Remove segments until this many more bytes are within the bound, the least recently used first.
 
         `_alone` is held.
         """
@@ -157,7 +157,7 @@ class Cache:
             with contextlib.suppress(FileNotFoundError):  # another process removed it
                 stat = entry.stat()
                 found.append((stat.st_mtime_ns, stat.st_blocks * 512, entry.path))
-        surplus = sum(size for _, size, _ in found) + room - self.most
+        surplus = sum(size for _, size, _ in found) + more - self.most
         for _, size, path in sorted(found):
             if surplus <= 0:
                 return
