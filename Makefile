@@ -22,6 +22,7 @@ AS_SHIPPED := RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS)" CARGO_TARGET_DIR="$(SHIPPE
 # Fail points and planted bugs are no cargo features, which any crate of a program could turn on. What has
 # them lies in directories of its own, from which nothing else is taken.
 STORM := RUSTFLAGS="$${RUSTFLAGS:-} $(NO_PATHS) --cfg falaj_failpoints" CARGO_TARGET_DIR="$(TARGET)/storm"
+STORM_PROGRAM := $(TARGET)/storm/models/falaj-storm
 CANARIES := RUSTFLAGS="--cfg falaj_canaries" CARGO_TARGET_DIR="$(TARGET)/canaries"
 MATURIN := $(AS_SHIPPED) $(BIN)/maturin
 DIST ?= dist
@@ -63,18 +64,18 @@ test-proof: $(CORE) ## the reliability harness, push-sized (docs/RELIABILITY.md)
 
 proof-programs: | check-tools
 	$(AS_SHIPPED) cargo build --release --locked -p falaj-sim -p falaj-hostile
-	$(STORM) cargo build --release --locked -p falaj-storm
+	$(STORM) cargo build --profile models --locked -p falaj-storm
 
 proof-explore: | check-tools
 	$(AS_SHIPPED) cargo run --release --locked -p falaj-sim -- explore --states 2000000 --progress
 
 proof-canaries: | check-tools
-	$(CANARIES) cargo run --release --locked -p falaj-sim -- canaries
+	$(CANARIES) cargo run --profile models --locked -p falaj-sim -- canaries
 
 # A kernel in a process, whose disk drops, fails or tears writes: btrfs too.
 proof-guest: | check-tools ## power cuts in a guest, where user-mode-linux and its tools are installed
-	$(STORM) cargo build --release --locked -p falaj-storm
-	$(BIN)/python tools/guest.py "$(TARGET)/storm/release/falaj-storm" --cuts $(or $(CUTS),12) --dir $(PROOF_DIR) || [ $$? = 77 ]
+	$(STORM) cargo build --profile models --locked -p falaj-storm
+	$(BIN)/python tools/guest.py "$(STORM_PROGRAM)" --cuts $(or $(CUTS),12) --dir $(PROOF_DIR) || [ $$? = 77 ]
 
 # Another seed is other schedules: FALAJ_SHUTTLE_SEED=…; a failure is seen again with the seed it prints.
 proof-models: | check-tools
@@ -85,7 +86,8 @@ proof-models: | check-tools
 proof-crashes: | check-tools ## deaths and power cuts at all points of compaction, consumers, queues, retention, shared logs, sinks
 	FALAJ_CRASHES=all cargo test -p falaj --profile models --locked --lib --test log --test store
 
-proof-sanitizers: | check-tools
+# Not of every push: two builds with a nightly compiler, one of the standard library too.
+proof-sanitizers: | check-tools ## the engine's tests under ThreadSanitizer and AddressSanitizer, where a nightly compiler is
 	tools/sanitize all || { [ $$? = 77 ] && echo "NOT RUN: sanitizers"; }
 
 # A minute for each of seventeen targets, as many at a time as there are cores; and failing calls.
@@ -104,12 +106,12 @@ PROOF_DIR ?= $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)"
 
 # And how all harnesses go on with what they kept.
 proof-storm: $(CORE) proof-programs
-	$(STORM) cargo run --release --locked -p falaj-storm -- kill --kills 500 --records 5000000 --seed 20 \
+	$(STORM) cargo run --profile models --locked -p falaj-storm -- kill --kills 500 --records 5000000 --seed 20 \
 		--dir $(PROOF_DIR) --python $(BIN)/python
 	$(BIN)/python -m pytest tests/soak --proof -m proof -p no:cacheprovider
 
 proof-power: | check-tools
-	$(STORM) cargo run --release --locked -p falaj-storm -- power --cuts 50 --seed 20 --dir $(PROOF_DIR) || \
+	$(STORM) cargo run --profile models --locked -p falaj-storm -- power --cuts 50 --seed 20 --dir $(PROOF_DIR) || \
 		{ [ $$? = 77 ] && echo "NOT RUN: power cuts, for want of the right to mount"; }
 
 # Two fifths of what each of some forty Javas takes to start; `make test` has too few for it.
@@ -135,7 +137,7 @@ soak: $(CORE) proof-programs ## all harnesses for HOURS=…, gone on with after 
 	@[ -n "$(HOURS)" ] || { echo "say how long: make soak HOURS=3"; exit 2; }
 	rm -rf $(SOAK_DIR)/built && mkdir -p $(SOAK_DIR)/built
 	tools/asan "$(TARGET)" --programs $(SOAK_DIR)/built
-	install $(addprefix "$(SHIPPED)"/release/,falaj-sim falaj-hostile) "$(TARGET)/storm/release/falaj-storm" $(SOAK_DIR)/built
+	install $(addprefix "$(SHIPPED)"/release/,falaj-sim falaj-hostile) "$(STORM_PROGRAM)" $(SOAK_DIR)/built
 	$(SHUTTLE) --no-run 2>&1 | tee /dev/stderr | sed -n 's/^ *Executable .*(\(.*\))$$/\1/p' | \
 		xargs -I {} install {} $(SOAK_DIR)/built/shuttle
 	PYTHONPATH=tools $(BIN)/python -m soak --hours $(HOURS) --home $(SOAK_DIR) \

@@ -88,7 +88,6 @@ PROOF: dict[str, Callable[[str], str]] = {
         (r"^faults\S*: (\d+) cases", "failed calls"),
     ),
     "proof-explore": told(r"^explore: (\d+) different states", "{} different states"),
-    "proof-sanitizers": TESTS,
     "proof-storm": told(
         r'"acknowledged":(\d+).*?"kills":(\d+)', "{1} kills, {0} acknowledged records"
     ),
@@ -193,7 +192,7 @@ ALL = (
         "proof-guest",
         "proof-power",
     ),
-    *("lint-rust", "proof-sanitizers", "lint-python"),
+    *("lint-rust", "lint-python"),
     "proof-explore",
 )
 SUITES = {

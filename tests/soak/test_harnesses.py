@@ -19,7 +19,7 @@ from soak.harnesses import ROOT, Job, Turn, everything
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 PROGRAMS = (
     "shipped/release/falaj-sim",
-    "storm/release/falaj-storm",
+    "storm/models/falaj-storm",
     "shipped/release/falaj-hostile",
 )
 # One of each kind. The others have a test of their own.

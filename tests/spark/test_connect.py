@@ -219,6 +219,7 @@ def sale(n: int) -> bytes:
     return b'{"id": %d, "sold_at": "2026-11-%02dT08:00:00Z"}' % (n % IDS, 20 + n % 2)
 
 
+@pytest.mark.release
 @pytest.mark.timeout(300)  # it starts a second Spark, on a machine that may be busy
 def test_a_client_runs_the_pipelines_that_the_guide_names_and_is_refused_the_others(
     port: int, tmp_path: Path

@@ -112,7 +112,7 @@ def test_a_setting_with_a_dot_keeps_what_underscores_it_has(given: str, spelled:
     assert session._spelled(given) == spelled
 
 
-@pytest.mark.proof
+@pytest.mark.release
 def test_a_session_of_ones_own_finds_the_format_where_no_environment_is_activated(
     tmp_path: Path,
 ) -> None:

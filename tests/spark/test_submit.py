@@ -75,6 +75,7 @@ def submit(folder: Path, environment: Mapping[str, str], *words: str) -> list[st
     return done.stdout.splitlines()
 
 
+@pytest.mark.release
 @pytest.mark.timeout(400)
 def test_the_setting_spark_pyspark_python_alone_does_not_let_spark_find_the_source_but_these_do(
     tmp_path: Path, environment: dict[str, str]

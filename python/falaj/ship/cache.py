@@ -148,9 +148,9 @@ class Cache:
             os.link(whole, self._path(origin, log, segment))
 
     def shrink(self, more: int = 0) -> None:
-        """Remove segments until this many more bytes are within the bound, the least recently used first.
+        """Remove segments until so many more bytes are within the bound.
 
-        `_alone` is held.
+        The least recently used go first. `_alone` is held.
         """
         found = []
         for entry in os.scandir(self._segments):

@@ -213,7 +213,7 @@ class Interrupting(Told):
         raise KeyboardInterrupt
 
 
-@pytest.mark.proof
+@pytest.mark.release
 @pytest.mark.timeout(300)  # on a machine that may be busy
 @needs_limits
 def test_a_job_that_stops_anywhere_writes_each_window_of_plain_python_once_and_counts_who_was_late(
