@@ -214,7 +214,7 @@ check-server: $(CORE) .venv/.dev ## tests and lints of the server
 	cd $(SERVER_DIR) && RUSTDOCFLAGS="-D warnings" $(SERVER) doc --no-deps --locked
 	cd $(SERVER_DIR) && $(SERVER) test --locked
 	cd $(SERVER_DIR) && $(SERVER) build --locked
-	FALAJ_SERVER="$(TARGET)/server/debug/falaj-server" $(BIN)/python -m pytest tests/server -rs -p no:cacheprovider
+	FALAJ_SERVER="$(TARGET)/server/debug/falaj-server" $(BIN)/python -m pytest tests/server -rs -p no:cacheprovider --durations=25
 
 # Servers of buckets that are no Python: where go or npm cannot bring one, tests/ship says NOT RUN for it.
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
@@ -233,10 +233,10 @@ bucket-servers-all: bucket-servers ## s3s-fs as well, a server that is no place;
 
 check-bucket: $(CORE) .venv/.dev ## tests of places and of shipping, on each server that is here
 	cd $(SERVER_DIR) && $(SERVER) build --locked
-	FALAJ_SERVER="$(TARGET)/server/debug/falaj-server" $(BIN)/python -m pytest tests/ship -rs -p no:cacheprovider
+	FALAJ_SERVER="$(TARGET)/server/debug/falaj-server" $(BIN)/python -m pytest tests/ship -rs -p no:cacheprovider --durations=25
 
 test-python: $(CORE) ## pytest: tests, docstring examples, each benchmark once; all but Spark's
-	$(BIN)/python -m pytest --ignore tests/spark --ignore tests/server --ignore tests/ship $(if $(BESIDE_PROOF),$(patsubst %,--ignore %,$(OUTSIDE) tests/together))
+	$(BIN)/python -m pytest --ignore tests/spark --ignore tests/server --ignore tests/ship --durations=25 $(if $(BESIDE_PROOF),$(patsubst %,--ignore %,$(OUTSIDE) tests/together))
 
 test-spark: $(CORE) ## what reads and writes topics through PySpark
 	$(BIN)/python -m pytest tests/spark
