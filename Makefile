@@ -33,7 +33,7 @@ RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml C
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help check-tools check venv build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
+.PHONY: help check-tools check check-services venv build test test-proof proof-explore proof-canaries proof-hostile proof-asan proof-storm \
 	proof-power proof-guest proof-crashes proof-outside proof-together proof-models proof-sanitizers proof-programs soak coverage mutants \
 	lint lint-rust lint-python public-api test-rust test-loom test-shuttle test-python test-spark test-spark-release \
 	test-spark-all bench bench-spark bench-peers bench-server bench-bucket bench-plots demo demo-server demo-bucket docs docs-serve wheel wheels format clean \
@@ -48,6 +48,9 @@ check-tools: ## say what this machine lacks, if anything
 # In one pool: what one of the three would leave idle at its end, the others take.
 check: | check-tools ## everything that must be green before a change lands: test, lint, test-proof
 	$(PYTHON) tools/parts.py all "$(TARGET)/words-of-check"
+
+check-services: $(CORE) .venv/.dev ## check-server and check-bucket, beside each other
+	$(PYTHON) tools/parts.py services "$(TARGET)/words-of-services"
 
 venv: .venv/.dev ## bring what tests and lints run with into .venv
 

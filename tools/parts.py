@@ -6,7 +6,7 @@ shown when it failed. The lines below the table repeat what a part could not run
 outlives this program (tools/soak/keeper.py). `make check` makes the parts of all three in one pool,
 so that no core waits for the last of one suite.
 
-Usage: `parts.py test|lint|proof|all DIRECTORY [PART …]`
+Usage: `parts.py test|lint|proof|all|services DIRECTORY [PART …]`
 """
 
 import contextlib
@@ -61,6 +61,8 @@ def canaries(words: str) -> str:
 
 TESTS = counted((r"^test result: ok\. (\d+) passed", "tests"))
 
+PASSED = told(r"(\d+ passed[^\n]*?) in ", "{}")
+
 MODELS = counted((r"^test result: ok\. (\d+) passed", "models"))
 
 # In this order, so that the lanes end at about the same time.
@@ -69,8 +71,8 @@ TEST: dict[str, Callable[[str], str]] = {
     "build": told(r"(Installed falaj|Nothing to be done)", "the module"),
     "test-rust": TESTS,
     "test-loom": MODELS,
-    "test-python": told(r"(\d+ passed[^\n]*?) in ", "{}"),
-    "test-spark": told(r"(\d+ passed[^\n]*?) in ", "{}"),
+    "test-python": PASSED,
+    "test-spark": PASSED,
     "test-shuttle": MODELS,
 }
 LINT: dict[str, Callable[[str], str]] = {
@@ -81,7 +83,7 @@ PROOF: dict[str, Callable[[str], str]] = {
     "proof-programs": told(r"Finished `release` profile", "three harnesses"),
     "proof-canaries": canaries,
     "proof-outside": counted((r"(\d+) passed", "passed"), (r"(\d+) skipped", "skipped")),
-    "proof-together": told(r"(\d+ passed[^\n]*?) in ", "{}"),
+    "proof-together": PASSED,
     "proof-hostile": counted(
         (r"^flips\S*: (\d+) cases", "flips"),
         (r"^bytes-\S+: (\d+) cases", "batches of rubbish"),
@@ -95,7 +97,13 @@ PROOF: dict[str, Callable[[str], str]] = {
     "proof-power": told(r'"cuts":(\d+)', "{} power cuts"),
     "proof-guest": told(r'"cuts":(\d+)', "{} power cuts in a guest"),
 }
-FIGURES = {**TEST, **LINT, **PROOF}
+SERVICES: dict[str, Callable[[str], str]] = {
+    "check-server": PASSED,
+    "bucket-servers": lambda _: "what the place is tested on",
+    "check-bucket": PASSED,
+}
+"""Each suite keeps one core half busy, so they run beside each other."""
+FIGURES = {**TEST, **LINT, **PROOF, **SERVICES}
 TEST_ENDS = re.compile(r"^(?:test result: .*|=+ .* in \d[\d.:]*s.*)$", re.MULTILINE)
 SKIPS = re.compile(r"^(?:(?:\*\*\* )?NOT RUN|SKIPPED \[).*$", re.MULTILINE)
 
@@ -116,6 +124,7 @@ BEHIND = {
     "proof-storm": ["build", "proof-programs"],
     "proof-power": ["proof-programs"],
     "proof-guest": ["build", "proof-programs"],
+    "check-bucket": ["bucket-servers"],
 }
 """These parts begin only when others have ended, if those are made too; mostly they need them."""
 APART = (
@@ -199,6 +208,7 @@ SUITES = {
     "test": Suite(TEST, 3, URGENT),
     "lint": Suite(LINT, 2, LINT),
     "proof": Suite(PROOF, 3, URGENT),
+    "services": Suite(SERVICES, 2, SERVICES),
     "all": Suite(ALL, 3, URGENT, {"proof-explore"}),
 }
 
