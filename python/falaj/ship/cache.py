@@ -78,9 +78,9 @@ class Cache:
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Be the only one that makes or removes views, or lets the cache keep more."""
-        lock = os.open(self._views / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _alone(self, path: Path) -> Iterator[None]:
+        """Hold a lock, which no other thread or process then holds."""
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -89,7 +89,7 @@ class Cache:
 
     def new_view(self) -> ViewDirectory:
         """Make a directory for a view; remove what dead processes left."""
-        with self._alone():
+        with self._alone(self._views / "lock"):
             self._sweep()
             self.shrink()  # one may have died before it did
             path = self._views / os.urandom(8).hex()
@@ -142,15 +142,18 @@ class Cache:
         size = whole.stat().st_blocks * 512
         if size > self.most:
             return
-        # Several threads and processes do this: each would count without what the others link.
-        with self._alone(), contextlib.suppress(FileExistsError):
-            self.shrink(size)
-            os.link(whole, self._path(origin, log, segment))
+        path = self._path(origin, log, segment)
+        # Several threads and processes do this: each would count without what the others link. The
+        # lock of the views is another one: who holds it may be removing many files.
+        with self._alone(self.path / "keeping"):
+            if not path.exists():
+                self.shrink(size)
+                os.link(whole, path)
 
     def shrink(self, more: int = 0) -> None:
         """Remove segments until so many more bytes are within the bound.
 
-        The least recently used go first. `_alone` is held.
+        The least recently used go first.
         """
         found = []
         for entry in os.scandir(self._segments):
