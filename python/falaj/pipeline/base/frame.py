@@ -410,6 +410,31 @@ _SPOKEN = (
 """How the connector names what to do, and how a pipeline does."""
 
 
+_UNREAD = re.compile(
+    r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (.+?)\.\s+SQLSTATE"
+)
+_CAUSE = re.compile(
+    r"^Caused by: [\w.$]+: (.+?)(?=\n\s+(?:at |\.\.\.)|\Z)", re.MULTILINE | re.DOTALL
+)
+
+
+def _unread(said: str) -> str | None:
+    r"""Make a sentence of Spark's report of a file that it cannot read; None if it is another.
+
+    Example:
+        >>> said = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a.gz.  "
+        >>> _unread(said + "SQLSTATE: KD001\n\tat x\nCaused by: java.io.EOFException: Ends\n\tat x")
+        '/a.gz cannot be read: Ends: mend the file, or leave it out'
+    """
+    file = _UNREAD.search(said)
+    if file is None:
+        return None
+    causes = _CAUSE.findall(said)
+    path = re.sub("^file:/*", "/", file[1])
+    why = " ".join(causes[-1].split()).rstrip(".") if causes else "Spark does not say why"
+    return f"{path} cannot be read: {why}: mend the file, or leave it out"
+
+
 @contextmanager
 def _told_in_our_words() -> Iterator[None]:
     """Raise falaj's error in place of the one that Spark made of it."""
@@ -420,7 +445,10 @@ def _told_in_our_words() -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         found = _OURS.findall(str(error))
         if not found:
-            raise
+            unread = _unread(str(error))
+            if unread is None:
+                raise
+            raise InvalidArgument(unread) from error
         name, sentence = found[-1]
         kind = getattr(errors, name, Error)
         raise kind(sentence.strip().replace(*_SPOKEN)) from error

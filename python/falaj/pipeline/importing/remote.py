@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 
 from falaj._paths import scheme_of
 from falaj.errors import InvalidArgument
+from falaj.pipeline.base.frame import sentence
 from falaj.pipeline.importing.ledgers import SourceFile
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def listed(spark: SparkSession, urls: Iterable[str]) -> list[SourceFile]:
                 .collect()
             )
         except (PySparkException, Py4JError) as error:
-            said = " ".join(str(error).split("\n", 1)[0].split())
+            told = getattr(error, "java_exception", None)  # py4j itself only says which call it was
+            said = sentence(error if told is None else Exception(str(told.getMessage())))
             raise InvalidArgument(
                 f"Spark cannot read {url}: {said}. Where it lacks the file system of "
                 f"{scheme_of(url)}, name its package in spark.jars.packages"

@@ -26,7 +26,7 @@ from falaj.pipeline.base.places import JSON_READERS, expect_codec
 from falaj.pipeline.importing import sources
 from falaj.pipeline.importing.ledgers import TOKEN, Ledger, SourceFile, expect_name, known
 from falaj.pipeline.importing.remote import is_remote
-from falaj.pipeline.importing.sources import BAD, FILE
+from falaj.pipeline.importing.rows import BAD, FILE, expected, file_of, frame, unknown
 from falaj.spark.reading.ranges import make, open_raw
 from falaj.spark.writing import columns as sink_columns
 from falaj.spark.writing.options import WriteOptions
@@ -124,7 +124,7 @@ class ImportConfig(Config):
         if there:
             one = (self.value, self.headers, self.partition, self.time)
             for name in (*self.columns, *self.key, *self.order_by, *filter(None, one)):
-                sources.expected(name, there)
+                expected(name, there)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -150,7 +150,8 @@ class ImportResult(Result):
         known: How many files were imported before, and did not change.
         bad: How many rows were malformed, by file.
         offsets: For each partition with new records, the first offset and the one after the last.
-        notes: What the import reported: files that changed, malformed rows.
+        notes: What the import reported: files that changed, malformed rows, columns of the schema
+            that no row of a sample has.
     """
 
     into: str
@@ -298,6 +299,7 @@ class _Run:
             if self._config.bad_to is not None and staged.bad:
                 self._commit_bad(job, staged, number, self._config.bad_to)
         notes += [_told(path, staged) for path in sorted(staged.bad)]
+        notes += unknown(self._spark, self._config, [file.path for file in new])
         return replace(
             result,
             records=staged.records,
@@ -349,14 +351,22 @@ class _Run:
         """Run tasks that stage the rows of files."""
         text = f"importing {len(files):,} file{'s' if len(files) > 1 else ''}"
         with watched(self._spark, self._progress, text):
-            made = sources.frame(self._spark, config, [file.path for file in files])
+            made = frame(self._spark, config, [file.path for file in files])
             given = {"store": str(config.store), "topic": config.into}
             options = WriteOptions.parse(given, "batch")
             whole = made.drop(BAD, FILE)
             sink_columns.check(whole.schema, options)
             target = Target(replace(options, topic=None), self._store.id)
-            work = _Work(target, job, (TOKEN, number), config.into, config.bad_to, only_bad)
+            is_text = self._is_text(config.bad_to)
+            token, into = (TOKEN, number), config.into
+            work = _Work(target, job, token, into, config.bad_to, is_text, only_bad)
             return collect(made, work)
+
+    def _is_text(self, name: str | None) -> bool:
+        if name is None:
+            return False
+        with open_raw(self._store, name) as topic:
+            return bool(topic.codec == "str")
 
     # --- Commits ---------------------------------------------------------------------------------
 
@@ -413,6 +423,7 @@ class _Work:
         token: Its idempotency key.
         into: The topic.
         bad_to: The topic of malformed rows, or None.
+        bad_is_text: True if that topic takes UTF-8 alone.
         only_bad: Whether the task stages malformed rows alone.
     """
 
@@ -421,6 +432,7 @@ class _Work:
     token: tuple[str, int]
     into: str
     bad_to: str | None
+    bad_is_text: bool
     only_bad: bool
 
     def do(self, batches: Iterator[pyarrow.RecordBatch]) -> dict[str, Any]:
@@ -438,9 +450,9 @@ class _Work:
             bad = batch.filter(compute.is_valid(batch[BAD]))
             if len(bad):
                 for path, text in zip(bad[FILE].to_pylist(), bad[BAD].to_pylist(), strict=True):
-                    path = sources.file_of(path)
+                    path = file_of(path)
                     told["bad"][path] += 1
-                    told["text"].setdefault(path, text[:_TEXT_MAX])
+                    told["text"].setdefault(path, text.decode(errors="replace")[:_TEXT_MAX])
                 if self.bad_to is not None:
                     yield self._bad(bad)
                 batch = batch.filter(compute.is_null(batch[BAD]))
@@ -452,7 +464,10 @@ class _Work:
         """Make records of malformed rows, with the file as the key."""
         import pyarrow
 
-        paths = [sources.file_of(path) for path in rows[FILE].to_pylist()]
+        paths = [file_of(path) for path in rows[FILE].to_pylist()]
+        if self.bad_is_text:
+            for path, text in zip(paths, rows[BAD].to_pylist(), strict=True):
+                _expect_text(path, text, self.bad_to)
         made = {"value": rows[BAD], "key": pyarrow.array(paths, pyarrow.string())}
         return self._to(pyarrow.RecordBatch.from_pydict(made), self.bad_to)
 
@@ -461,6 +476,16 @@ class _Work:
         import pyarrow
 
         return rows.append_column("topic", pyarrow.repeat(pyarrow.scalar(topic), len(rows)))
+
+
+def _expect_text(path: str, text: bytes, topic: str | None) -> None:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument(
+            f"{path} has a malformed row that is not UTF-8, which topic {topic} of the codec str "
+            "cannot take: name a topic of the codec bytes, or a new one, in on_bad="
+        ) from None
 
 
 def collect(rows: DataFrame, work: _Work) -> _Staged:
