@@ -37,7 +37,7 @@ _BLOCK, _ROW = "_falaj_block", "_falaj_row"
 _SAMPLE = 400
 """Rows that are held against a schema."""
 _MICROS = (1 << 63) // 1000 - 1
-"""Most microseconds before or after 1970 that are told in 64 bits of nanoseconds."""
+"""Most microseconds before or after 1970 that 64 bits of nanoseconds can hold."""
 
 
 def frame(spark: SparkSession, config: ImportConfig, paths: Sequence[str]) -> DataFrame:
@@ -95,7 +95,7 @@ def _malformed(
         if column is not None
     ]
     if form != "parquet":
-        # What JSON writes as text, and mostly a number that a double does not reach.
+        # JSON has no such number: it would become text. Mostly a double does not reach it.
         numbers = [F.col(_quoted(name)) for name in columns if types[name] in ("double", "float")]
         unread += [F.isnan(each) | (F.abs(each) == float("inf")) for each in numbers]
     texts = [F.col(_quoted(name)) for name in columns if types[name] == "string"]
