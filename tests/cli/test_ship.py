@@ -44,6 +44,36 @@ def test_what_restore_cannot_do_is_said(falaj: Shell) -> None:
     assert not (falaj.folder / "x").exists()
 
 
+def test_a_number_that_a_place_lost_or_never_had_ends_each_command_with_a_code(
+    falaj: Shell,
+) -> None:
+    for line in (b"one\n", b"two\n"):
+        falaj.ok("append", "-s", "s", "orders", given=line)
+        falaj.ok("ship", "-s", "s", "place", "--once")
+    falaj.ok("append", "-s", "other", "orders", given=b"three\n")
+    falaj.ok("ship", "-s", "other", "place", "--once")
+    own = falaj.ok("place", "list", "place").split("\t")[1]
+    (number,) = falaj.folder.glob(f"place/*/o/{own}/n/*3")
+    body = number.read_bytes()
+    number.unlink()
+    for words in (
+        ["place", "verify", "place"],
+        ["restore", "place", "-s", "x", "--origin", own],
+        ["ship", "-s", "s", "place", "--once"],
+        ["place", "list", "place"],
+    ):
+        told = fails(falaj, 1, *words)
+        assert f"{number.name} is missing, and the place has number 4: bring" in told
+        assert ("\t2\t" in told) == (words[0] == "place")  # the other origin is told of, too
+    assert not number.exists()
+    falaj.ok("restore", "place", "-s", "x", "--origin", own, "--to-number", "2")
+    number.write_bytes(body)
+    refused = fails(falaj, 2, "restore", "place", "-s", "y", "--origin", own, "--to-number", "5")
+    assert "ends at number 4, and has no 5 yet" in refused
+    for words in (["place", "list", "nothing"], ["place", "verify", "nothing"]):
+        assert "nothing holds no store" in fails(falaj, 2, *words)
+
+
 def test_a_store_that_is_behind_its_place_ends_with_its_own_code(falaj: Shell) -> None:
     falaj.ok("append", "-s", "s", "orders", given=b"one\n")
     falaj.ok("ship", "-s", "s", "place", "--once")

@@ -16,9 +16,11 @@ from falaj.errors import (
     CorruptData,
     Fenced,
     HistoryDeleted,
+    InvalidArgument,
     ObjectMissing,
     TwinStore,
     UnsupportedPlace,
+    shown,
 )
 from falaj.ship import messages as say
 from falaj.ship.checkpoints import Checkpoint, encode_checkpoint
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from falaj.ship.origin import Origin
     from falaj.ship.past import Past
 
-__all__ = ["Driver", "read_view"]
+__all__ = ["Driver", "is_whole", "read_view"]
 
 ORPHANS_MOST = 4096
 """Orphans that one checkpoint lists; the next one lists more."""
@@ -80,6 +82,7 @@ class Driver:
         self.line: set[int] = set()  # checkpoints of this process, and of the past once it is known
         self.orphans: list[str] = []
         self.knows_past = False
+        self._doubts = False  # whether a follower that finds nothing asks what lies behind that
         self._machine = machine
         self._numbers: OrderedDict[str, tuple[Claim | Flush, int]] = OrderedDict()
         self._checkpoints: OrderedDict[int, Checkpoint] = OrderedDict()
@@ -92,11 +95,13 @@ class Driver:
 
     def start(self) -> None:
         """Let the machine begin, until it waits for the driver."""
+        self._doubts = True
         self._machine, actions = self._machine.start()
         self._run(actions)
 
     def send(self, event: say.Event) -> None:
         """Give the machine an event of the driver's own, and do what follows from it."""
+        self._doubts = isinstance(event, say.Silence)
         self._machine, actions = self._machine.on(event)
         self._run(actions)
 
@@ -143,6 +148,9 @@ class Driver:
                 self._believe(checkpoint)
             case say.Apply(number):
                 self.view.apply(*self._numbers[number.hash])
+            case say.Wait(number):
+                if self._doubts:
+                    is_whole(self.origin, number - 1, self.patience)
             case say.Ended(number):
                 self.ended = number
             case say.Hold(claim):
@@ -304,10 +312,62 @@ def _fact(number: Claim | Flush) -> say.Number:
 def read_view(origin: Origin, patience: Patience, until: int | None = None) -> View:
     """Read what an origin holds, now or at a number.
 
+    A listing shows what lies behind the end that was found. If that is more than the next number,
+    a later reading must pass it: numbers are created in order, and a shipper that deletes one stored
+    a checkpoint that covers it before.
+
     Raises:
         HistoryDeleted: The numbers up to there are deleted.
-        CorruptData: A number or a checkpoint is not what was written.
+        InvalidArgument: There is no number so high.
+        CorruptData: A number or a checkpoint is missing, or not what was written.
     """
-    driver = Driver(origin, Reading("end", until), patience)
-    driver.start()
-    return driver.view
+    least = 0
+    while True:
+        driver = Driver(origin, Reading("end", until), patience)
+        driver.start()
+        ended = driver.ended
+        assert ended is not None
+        if until is not None and ended >= until:
+            return driver.view
+        if ended < least:
+            raise _missing(origin, ended + 1, least)
+        behind = patience(lambda after=ended: origin.listed_behind(after))  # type: ignore[misc]
+        if behind is not None and behind > ended + 1:
+            least = behind
+        elif until is None:
+            return driver.view
+        else:
+            where = origin.where("")
+            raise InvalidArgument(
+                f"{where} ends at number {ended}, and has no {shown(until)} yet: choose one up to"
+                " that; `falaj place list` shows them"
+            )
+
+
+def is_whole(origin: Origin, ended: int, patience: Patience) -> bool:
+    """Tell whether a reading that ended at a number missed none: False asks it to begin again.
+
+    Raises:
+        CorruptData: The next number is missing, and later ones are there.
+    """
+    behind = patience(lambda: origin.listed_behind(ended))
+    if behind is None or behind == ended + 1:
+        return True
+    read_view(origin, patience)  # raises, unless a checkpoint has come that covers the gap
+    return False
+
+
+def _missing(origin: Origin, number: int, behind: int) -> CorruptData:
+    """Make the error of a number that is missing, though no checkpoint covers it."""
+    where = origin.where(number_key(number))
+    before = (
+        f"restore what precedes it with `falaj restore --to-number {number - 1}`, and "
+        if number > 1
+        else ""
+    )
+    made = CorruptData(
+        f"{where} is missing, and the place has number {behind}: bring that object back, such as"
+        f" from the bucket's versions; or {before}ship on with `falaj ship --new-origin`"
+    )
+    made.path = where
+    return made

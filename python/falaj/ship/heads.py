@@ -57,7 +57,7 @@ def matching(known: Mapping[str, Known], wanted: Sequence[str]) -> list[Known]:
     """
     found: dict[str, Known] = {}
     for begin in wanted:
-        fit = [each for each in known.values() if each.origin.startswith(begin)]
+        fit = [each for each in known.values() if begin and each.origin.startswith(begin)]
         if len(fit) != 1:
             raise UnknownOrigin(
                 f"there is not one origin {begin!r}: choose from {_listed(known.values())}"

@@ -1,9 +1,9 @@
 """The part of a place that one origin of a store owns, and how it is read.
 
 Owns keys below `<store>/o/<origin>/`, and the errors of what is missing or corrupt there. It lists
-the stores and origins of a place, and says which origin came from which. Invariant: bytes that
-`bytes_of` returns have the checksum that the piece says. Which numbers are valid is left to
-`protocol`.
+the stores and origins of a place, and says which origin came from which. Invariants: bytes that
+`bytes_of` returns have the checksum that the piece says; a listing leaves out keys of another form,
+which are another program's. Which numbers are valid is left to `protocol`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from falaj import _core
-from falaj.errors import CorruptData, ObjectMissing
+from falaj.errors import CorruptData, ObjectMissing, UnknownOrigin, named
 from falaj.ship.checkpoints import Checkpoint, Outline, decode_checkpoint, decode_outline
 from falaj.ship.numbers import Whose, decode_number
 from falaj.ship.shapes import Claim, Flush, Parent, Piece, checkpoint_key, number_key
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from falaj.ship.place import Listed, Place
 
-__all__ = ["Found", "Origin", "origins_of", "parent_in", "roots_of"]
+__all__ = ["Found", "Origin", "named_origins", "origins_of", "parent_in", "roots_of"]
 
 _ORIGIN = re.compile(r"([0-9a-f]{32})/o/([0-9a-f]{32})/.*")
+_NUMBERED = re.compile(r"(?:.*/)?[cn]/([0-9]{20})")
 _KEPT_BYTES = 8 << 20
 
 
@@ -118,7 +119,14 @@ class Origin:
 
     def checkpoints(self) -> list[Listed]:
         """List the checkpoints, the oldest first."""
-        return [each for each in self.list_after("c") if each.key[2:].isdigit()]
+        return [each for each in self.list_after("c") if _NUMBERED.fullmatch(each.key)]
+
+    def listed_behind(self, number: int) -> int | None:
+        """Return the first number that a listing shows behind one; None if there is none."""
+        for each in self.list_after("n", number_key(number)):
+            if match := _NUMBERED.fullmatch(each.key):
+                return int(match[1])
+        return None
 
     def bytes_of(self, piece: Piece) -> bytes:
         """Read the bytes of a piece.
@@ -172,13 +180,10 @@ def roots_of(place: Place) -> Iterator[tuple[str, str]]:
     """List the stores and origins of a place, by one short listing for each."""
     after = ""
     while True:
-        first = next((each for each in place.list_after("", after)), None)
-        if first is None:
-            return
-        match = _ORIGIN.fullmatch(first.key)
+        matches = (_ORIGIN.fullmatch(each.key) for each in place.list_after("", after))
+        match = next(filter(None, matches), None)
         if match is None:
-            after = first.key
-            continue
+            return
         yield match[1], match[2]
         after = f"{match[1]}/o/{match[2]}/~"
 
@@ -190,12 +195,33 @@ def origins_of(place: Place) -> list[Found]:
     """
     found: list[Found] = []
     for store, origin in roots_of(place):
-        numbers = list(place.list_after(f"{store}/o/{origin}/n"))
-        if numbers:
-            last = numbers[-1]
-            number = int(last.key.rpartition("/")[2])
-            found.append(Found(store, origin, number, last.modified_us))
+        last, modified_us = 0, 0
+        for each in place.list_after(f"{store}/o/{origin}/n"):
+            if match := _NUMBERED.fullmatch(each.key):
+                last, modified_us = int(match[1]), each.modified_us
+        if last:
+            found.append(Found(store, origin, last, modified_us))
     return sorted(found, key=lambda each: each.modified_us)
+
+
+def named_origins(place: Place, wanted: str | None) -> list[Found]:
+    """List the origins whose id begins so, or all of them.
+
+    Raises:
+        UnknownOrigin: The place has no store, or no such origin.
+    """
+    there = origins_of(place)
+    if not there:
+        raise UnknownOrigin(f"{place.url} holds no store: check the URL, or ship one to it")
+    if wanted is None:
+        return there
+    found = [each for each in there if wanted and each.origin.startswith(wanted)]
+    if not found:
+        listed = ", ".join(f"{each.origin} (store {each.store})" for each in there)
+        raise UnknownOrigin(
+            f"{place.url} has not one origin {named(wanted)}: choose one of {listed}"
+        )
+    return found
 
 
 def parent_in(path: str | os.PathLike[str]) -> Parent | None:

@@ -16,11 +16,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from falaj import _core
-from falaj.errors import Error, HistoryDeleted, InvalidArgument, NoSpace, PlaceError, UnknownOrigin
-from falaj.ship.driver import read_view
+from falaj.errors import (
+    Error,
+    HistoryDeleted,
+    InvalidArgument,
+    NoSpace,
+    PlaceError,
+    UnknownOrigin,
+    named,
+)
+from falaj.ship.driver import is_whole, read_view
 from falaj.ship.fetching import Target, checked, fetch, missing, targets_of
 from falaj.ship.objects import IN_FLIGHT, Patience
-from falaj.ship.origin import Found, Origin, origins_of
+from falaj.ship.origin import Found, Origin, named_origins
 from falaj.ship.shapes import Flush
 
 if TYPE_CHECKING:
@@ -53,7 +61,8 @@ def restore(
         path: The new store's directory, which must be missing.
         origin: Which origin, if the place has several.
         to_number: The state as of this number; without it the newest.
-        to_time_us: The state of the last flush at or before this time, µs since 1970.
+        to_time_us: The state of the last flush at or before this time, µs since 1970. A time in
+            the future gives the newest.
         in_flight: Bytes that are in memory at a time.
         patience: Seconds for which the place may give no answer.
         progress: Called with bytes done and of how many.
@@ -64,6 +73,7 @@ def restore(
         UnknownOrigin: The place has several origins, or none, or not this one.
         HistoryDeleted: The place no longer has the state of that moment.
         CorruptData: Something in the place is missing or corrupt; `path` does not exist then.
+        InvalidArgument: The place has no number so high yet.
     """
     if to_number is not None and to_time_us is not None:
         raise InvalidArgument("choose a number or a time, not both")
@@ -74,7 +84,10 @@ def restore(
         to_number = number_at(source, to_time_us, wait)
     view = read_view(source, wait, to_number)
     if not view.files:
-        raise HistoryDeleted(f"{source.where('')} has no flush yet at number {view.number}")
+        raise HistoryDeleted(
+            f"{source.where('')} has no flush yet at number {view.number}: choose a later number,"
+            " or ship the store to it"
+        )
     work = _Work(source, view, wait, in_flight, progress or _silent, resumed or _silent)
     built = work.build(path)
     return {
@@ -192,14 +205,11 @@ def choose_origin(place: Place, wanted: str | None) -> Found:
     Raises:
         UnknownOrigin: There is none, or there are several.
     """
-    there = origins_of(place)
-    found = [each for each in there if wanted is None or each.origin.startswith(wanted)]
+    found = named_origins(place, wanted)
     if len(found) == 1:
         return found[0]
-    if not there:
-        raise UnknownOrigin(f"{place.url} holds no store: check the URL, or ship one to it")
-    listed = ", ".join(f"{each.origin} (store {each.store})" for each in there)
-    how = "has several origins" if wanted is None else f"has not one origin {wanted!r}"
+    listed = ", ".join(f"{each.origin} (store {each.store})" for each in found)
+    how = "has several origins" if wanted is None else f"has not one origin {named(wanted)}"
     raise UnknownOrigin(f"{place.url} {how}: choose one of {listed}")
 
 
@@ -221,6 +231,11 @@ def number_at(origin: Origin, time_us: int, wait: Patience) -> int:
         base += 1
         read = wait(lambda number=base: origin.number(number))  # type: ignore[misc]
         if read is None:
+            if not is_whole(origin, base - 1, wait):
+                raise HistoryDeleted(
+                    f"{origin.where('')} has deleted the numbers of that moment: choose a later"
+                    " time; `falaj place list` shows the oldest"
+                )
             break
         body = read[0]
         if isinstance(body, Flush):

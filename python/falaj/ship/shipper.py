@@ -19,7 +19,7 @@ from falaj import _core
 from falaj.errors import CorruptData, Fenced, PlaceNotFound, PlaceRefused, TwinStore
 from falaj.ship import messages as say
 from falaj.ship.delta import Delta, FileImage, Want, compare
-from falaj.ship.driver import Driver
+from falaj.ship.driver import Driver, is_whole
 from falaj.ship.expire import expire
 from falaj.ship.objects import IN_FLIGHT, Patience, Stopped, Uploads, all_of
 from falaj.ship.origin import Origin, parent_in
@@ -191,6 +191,9 @@ class Shipper:
         self._driver = Driver(origin, Shipping(), self.patience)
         self._driver.start()
         while self._driver.holds is None:
+            ended = self._driver.ended
+            assert ended is not None
+            is_whole(origin, ended, self.patience)  # else the claim would fill the hole
             self._cut = cut = self._take_cut()
             try:
                 expect_same_history(self._driver.view, cut, self.store, origin)

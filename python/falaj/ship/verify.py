@@ -21,12 +21,11 @@ from falaj.errors import (
     PlaceNotFound,
     PlaceUnreachable,
     UnknownOrigin,
-    named,
 )
 from falaj.ship.delta import image_of
 from falaj.ship.driver import read_view
 from falaj.ship.objects import Patience
-from falaj.ship.origin import Found, Origin, origins_of
+from falaj.ship.origin import Found, Origin, named_origins
 from falaj.ship.restore import restore
 
 if TYPE_CHECKING:
@@ -82,15 +81,7 @@ def verify_place(
         UnknownOrigin: The place has no store, or not that origin.
         PlaceError: The place gives no answer.
     """
-    there = origins_of(place)
-    found = [
-        each for each in there if origin is None or (origin and each.origin.startswith(origin))
-    ]
-    if not there:
-        raise UnknownOrigin(f"{place.url} holds no store: check the URL, or ship one to it")
-    if not found:
-        listed = ", ".join(each.origin for each in there)
-        raise UnknownOrigin(f"{place.url} has no origin {named(origin)}: choose one of {listed}")
+    found = named_origins(place, origin)
     if store is not None and not any(_is_of(store, each) for each in found):
         raise UnknownOrigin(
             f"{place.url} has nothing that {store.path} shipped: check the place and the store"

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from falaj.cli import options
 from falaj.cli.arguments import Argument, Command
+from falaj.cli.exits import Exit, Stop, say
 from falaj.cli.tables import Column, objects, table
 from falaj.cli.units import show_time, size
+from falaj.errors import CorruptData
 
 if TYPE_CHECKING:
     from falaj.ship.origin import Found
@@ -36,16 +38,29 @@ _COLUMNS = (
 
 
 def list_(place: str, as_json: bool) -> None:
-    """List the origins of a place."""
-    from falaj.ship.origin import origins_of
+    """List the origins of a place.
+
+    Raises:
+        Stop: An origin has something missing or corrupt; the others are listed.
+    """
+    from falaj.ship.origin import named_origins
     from falaj.ship.place import open_place
 
     opened = open_place(place)
-    rows = [_row(opened, found) for found in origins_of(opened)]
+    rows, corrupt = list[dict[str, Any]](), list[str]()
+    for found in named_origins(opened, None):
+        try:
+            rows.append(_row(opened, found))
+        except CorruptData as error:
+            corrupt.append(str(error))
     if as_json:
         objects(rows)
     else:
         table(_COLUMNS, rows)
+    for sentence in corrupt:
+        say(sentence)
+    if corrupt:
+        raise Stop.silent(Exit.CORRUPTION)
 
 
 def _row(place: Place, found: Found) -> dict[str, Any]:
