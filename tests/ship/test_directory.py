@@ -293,3 +293,33 @@ def test_a_file_system_without_hard_links_is_no_place(
     monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(UnsupportedPlace, match="makes no hard links"):
         DirectoryPlace(os.fspath(tmp_path)).put_new("a", b"x")
+
+
+def test_a_folder_that_may_not_be_read_is_named_with_the_right_that_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = DirectoryPlace(os.fspath(tmp_path))
+    for key in ("a/n/1", "a/o/1", "b"):
+        place.put_new(key, b"x")
+    closed, opens = os.stat(tmp_path / "a" / "o").st_ino, os.open
+
+    def refuse(name: str, flags: int, *mode: int, **at: int) -> int:
+        """Open what is no file in the closed folder, as for a user without rights there."""
+        file = opens(name, flags, *mode, **at)
+        if os.fstat(file).st_ino == closed:
+            os.close(file)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return file
+
+    monkeypatch.setattr(os, "open", refuse)
+    for prefix in ("", "a", "a/o"):
+        with pytest.raises(PlaceDenied) as refused:
+            list(place.list_after(prefix))
+        said = "/a/o: Permission denied; give this user the right to read there"
+        assert str(refused.value) == f"{tmp_path}{said}"
+    with pytest.raises(PlaceDenied, match="a/o/1: .* the right to read there"):
+        place.get("a/o/1")
+    for call in (lambda: place.put_new("a/o/2", b"x"), lambda: place.delete(["a/o/1"])):
+        with pytest.raises(PlaceDenied, match="a/o/.: .* the rights to read and write there"):
+            call()
+    assert [each.key for each in place.list_after("a/n")] == ["a/n/1"]

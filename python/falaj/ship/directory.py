@@ -44,10 +44,13 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OBJECT = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TEMPORARY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
+_RIGHTS = "give this user the rights to read and write there"
+_RIGHTS_TO_READ = "give this user the right to read there"
+
 # The meaning of a failed call for the place; any other number says that its disk does not answer.
 _KINDS: dict[int, tuple[type[Error], str]] = {
-    errno.EACCES: (PlaceDenied, "give this user the rights to read and write there"),
-    errno.EPERM: (PlaceDenied, "give this user the rights to read and write there"),
+    errno.EACCES: (PlaceDenied, _RIGHTS),
+    errno.EPERM: (PlaceDenied, _RIGHTS),
     errno.EROFS: (PlaceDenied, "mount that file system for writing"),
     errno.ENOSPC: (PlaceFull, "free some space there"),
     errno.EDQUOT: (PlaceFull, "free some space there, or raise the quota"),
@@ -115,10 +118,33 @@ class DirectoryPlace:
         Files that no key can name are left out, such as those that begin with a dot.
         """
         prefix = check_prefix(prefix)
-        with ExitStack() as opened, self._told(prefix or None):
+        with ExitStack() as opened, self._told(prefix.removesuffix("/") or None):
             folder = self._folder(opened, prefix.split("/")[:-1])
             if folder is not None:
-                yield from _listed(folder, prefix, after)
+                yield from self._listed(folder, prefix, after)
+
+    def _listed(self, folder: int, prefix: str, after: str) -> Iterator[Listed]:
+        """List a folder and what is below it; a folder sorts by its name with a slash."""
+        with os.scandir(folder) as entries:
+            names = [
+                entry.name + "/" * entry.is_dir(follow_symlinks=False)
+                for entry in entries
+                if is_name(entry.name)
+            ]
+        for name in sorted(names):
+            key = prefix + name
+            if key <= after and not after.startswith(key):
+                continue
+            if name.endswith("/"):
+                with ExitStack() as opened, self._told(key[:-1]):
+                    with suppress(FileNotFoundError):
+                        below = _open(opened, name[:-1], _FOLDER, folder)
+                        yield from self._listed(below, key, after)
+            elif key > after:
+                with suppress(FileNotFoundError):
+                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        yield Listed(key, status.st_size, status.st_mtime_ns // 1000)
 
     @contextmanager
     def _object(self, key: str) -> Iterator[int | None]:
@@ -167,7 +193,7 @@ class DirectoryPlace:
         one, is on stable storage when this returns.
         """
         *folders, name = check_key(key).split("/")
-        with ExitStack() as opened, self._told(key):
+        with ExitStack() as opened, self._told(key, writes=True):
             root = self._prepared(opened)
             new = _open(opened, NEW, _FOLDER, root)
             folder = self._made(opened, root, folders)
@@ -187,7 +213,7 @@ class DirectoryPlace:
         """Delete objects; keys without an object are no error."""
         for key in keys:
             *folders, name = check_key(key).split("/")
-            with ExitStack() as opened, self._told(key):
+            with ExitStack() as opened, self._told(key, writes=True):
                 folder = self._folder(opened, folders)
                 if folder is not None:
                     with suppress(FileNotFoundError, IsADirectoryError):
@@ -260,19 +286,21 @@ class DirectoryPlace:
         return error(PlaceUnreachable, text, self.url)
 
     @contextmanager
-    def _told(self, key: str | None) -> Iterator[None]:
+    def _told(self, key: str | None, *, writes: bool = False) -> Iterator[None]:
         """Raise an error of the operating system as one of the place."""
         try:
             yield
         except Error:
             raise
         except OSError as refused:
-            self._raise(refused, key)
+            self._raise(refused, key, writes)
 
-    def _raise(self, refused: OSError, key: str | None) -> NoReturn:
+    def _raise(self, refused: OSError, key: str | None, writes: bool) -> NoReturn:
         at = os.path.join(self.root, key) if key else self.root
         remedy = "see whether that disk works and is mounted"
         kind, remedy = _KINDS.get(refused.errno or 0, (PlaceUnreachable, remedy))
+        if remedy == _RIGHTS and not writes:
+            remedy = _RIGHTS_TO_READ
         raise error(kind, f"{at}: {refused.strerror}; {remedy}", self.url, key) from refused
 
 
@@ -299,28 +327,6 @@ def _write(file: int, body: bytes) -> None:
 def _unlink(name: str, folder: int) -> None:
     with suppress(OSError):  # the next process to sweep deletes it
         os.unlink(name, dir_fd=folder)
-
-
-def _listed(folder: int, prefix: str, after: str) -> Iterator[Listed]:
-    """List a folder and what is below it; a folder sorts by its name with a slash."""
-    with os.scandir(folder) as entries:
-        names = [
-            entry.name + "/" * entry.is_dir(follow_symlinks=False)
-            for entry in entries
-            if is_name(entry.name)
-        ]
-    for name in sorted(names):
-        key = prefix + name
-        if key <= after and not after.startswith(key):
-            continue
-        if name.endswith("/"):
-            with suppress(FileNotFoundError), ExitStack() as opened:
-                yield from _listed(_open(opened, name[:-1], _FOLDER, folder), key, after)
-        elif key > after:
-            with suppress(FileNotFoundError):
-                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode):
-                    yield Listed(key, status.st_size, status.st_mtime_ns // 1000)
 
 
 def _sweep(new: int) -> None:
