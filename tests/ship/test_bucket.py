@@ -242,7 +242,7 @@ def test_without_credentials_the_error_says_where_they_belong(
         place = opened(server)
         calls = (lambda: place.get("n/1"), lambda: list(place.list_after("n")))
         for call in (*calls, lambda: place.put_new("n/1", b"x"), lambda: place.delete(["n/1"])):
-            with pytest.raises(PlaceDenied, match="no credentials"):
+            with pytest.raises(PlaceDenied, match=r"no credentials .* set AWS_ACCESS_KEY_ID and"):
                 call()
 
 
@@ -310,6 +310,66 @@ def test_the_endpoint_comes_from_the_call_the_url_or_the_environment(
         assert open_place(url).get("a") == b"x"
         assert "/eu-west-1/s3/" in server.asked[-1].headers["authorization"]
         assert open_place(url).url == "s3://shop/x"
+
+
+@pytest.mark.parametrize("given", ["foo", "https://", "http://[x", "http://a:b", "ftp://a"])
+def test_an_endpoint_that_is_no_url_is_shown_with_the_name_of_its_source(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    shown = f"is a URL such as https://s3.example.com:9000, not {given!r}"
+    for call in (
+        lambda: open_place("s3://shop", endpoint=given),
+        lambda: open_place(f"s3://shop?endpoint={given}"),
+    ):
+        with pytest.raises(InvalidArgument) as refused:
+            call()
+        assert str(refused.value) == f"endpoint {shown}"
+    for scheme, name in (
+        ("s3", "AWS_ENDPOINT_URL"),
+        ("gs", "GOOGLE_BASE_URL"),
+        ("az", "AZURE_STORAGE_ENDPOINT"),
+    ):
+        monkeypatch.setenv(name, given)
+        with pytest.raises(InvalidArgument) as refused:
+            open_place(f"{scheme}://shop")
+        assert str(refused.value) == f"{name} {shown}"
+    with pytest.raises(InvalidArgument, match="not one with credentials") as refused:
+        open_place("s3://shop", endpoint="https://me:hunter2@a.b")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_file_or_variable_that_cannot_be_right_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("hunter2")
+    with pytest.raises(InvalidArgument, match=f"certificate={file} has no certificates in PEM"):
+        open_place("s3://shop", certificate=file)
+    for path in (file, "/nosuch.json"):
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", os.fspath(path))
+        with pytest.raises(InvalidArgument) as refused:
+            open_place("gs://shop")
+        named = f"gs://shop: GOOGLE_APPLICATION_CREDENTIALS names {path}, which is no key file"
+        assert str(refused.value).startswith(named)
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "hunter2")
+    with pytest.raises(InvalidArgument) as refused:
+        open_place("s3://shop")
+    said = "s3://shop: a setting cannot be right; look at AWS_SKIP_SIGNATURE"
+    assert str(refused.value) == said
+
+
+def test_tls_to_a_server_without_it_is_refused_at_once() -> None:
+    with Scripted(lambda _: Answer(200, b"x", ETAG)) as server:
+        place = open_place("s3://shop", endpoint=server.endpoint.replace("http:", "https:"))
+        for call in (
+            lambda: place.get("n/1"),
+            lambda: place.put_new("n/1", b"x"),
+            lambda: list(place.list_after("n")),
+            lambda: place.delete(["n/1"]),
+        ):
+            with pytest.raises(PlaceNotFound, match="write http:// in it instead"):
+                call()
+        assert server.asked == []
 
 
 def test_other_options_are_refused() -> None:

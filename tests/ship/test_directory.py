@@ -317,9 +317,9 @@ def test_a_folder_that_may_not_be_read_is_named_with_the_right_that_lacks(
             list(place.list_after(prefix))
         said = "/a/o: Permission denied; give this user the right to read there"
         assert str(refused.value) == f"{tmp_path}{said}"
-    with pytest.raises(PlaceDenied, match="a/o/1: .* the right to read there"):
+    with pytest.raises(PlaceDenied, match=r"a/o/1: .* the right to read there"):
         place.get("a/o/1")
     for call in (lambda: place.put_new("a/o/2", b"x"), lambda: place.delete(["a/o/1"])):
-        with pytest.raises(PlaceDenied, match="a/o/.: .* the rights to read and write there"):
+        with pytest.raises(PlaceDenied, match=r"a/o/.: .* the rights to read and write there"):
             call()
     assert [each.key for each in place.list_after("a/n")] == ["a/n/1"]

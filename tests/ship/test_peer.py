@@ -307,6 +307,20 @@ def test_other_options_are_refused() -> None:
             open_place("http://127.0.0.1", **wrong)
 
 
+def test_tls_to_a_server_without_it_is_refused_at_once() -> None:
+    with Scripted(lambda _: Answer(200)) as server:
+        place = open_place(server.endpoint.replace("http:", "https:"))
+        for call in (
+            lambda: place.get("n/1"),
+            lambda: place.put_new("n/1", b"x"),
+            lambda: list(place.list_after("n")),
+            lambda: place.delete(["n/1"]),
+        ):
+            with pytest.raises(PlaceNotFound, match="write http:// instead of https://"):
+                call()
+        assert server.asked == []
+
+
 # --- Real servers ---------------------------------------------------------------------------------
 
 

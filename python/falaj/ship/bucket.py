@@ -14,7 +14,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from falaj._checks import flag, function, text
 from falaj._numbers import seconds
@@ -56,6 +56,12 @@ _ENDPOINTS = {
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
+_PREFIXES = {"s3": ("AWS_",), "gs": ("GOOGLE_",), "az": ("AZURE_",)}
+_KEY_FILES = (
+    "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT_PATH",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+)
 
 
 class BucketPlace:
@@ -260,7 +266,10 @@ def _failures() -> tuple[type[Exception], ...]:
 
 def _parsed(url: str) -> tuple[str, str, str, dict[str, str]]:
     """Take a URL apart: scheme, bucket, prefix with a slash at its end, options."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise InvalidArgument("the URL of a bucket is such as s3://bucket/prefix") from None
     if parts.username is not None or parts.password is not None:
         raise InvalidArgument(
             "the URL of a place has no credentials in it: put them into the environment"
@@ -282,12 +291,11 @@ def _parsed(url: str) -> tuple[str, str, str, dict[str, str]]:
 def _client(scheme: str, options: dict[str, str], allow_http: bool) -> dict[str, Any]:
     """Make the options of the HTTP client; refuse what would send bytes unencrypted."""
     client: dict[str, Any] = {"connect_timeout": timedelta(seconds=5)}
-    found = (os.environ[name] for name in _ENDPOINTS[scheme] if os.environ.get(name))
-    endpoint = options.get("endpoint") or next(found, "")
+    found = ((name, os.environ[name]) for name in _ENDPOINTS[scheme] if os.environ.get(name))
+    given = options.get("endpoint")
+    name, endpoint = ("endpoint", given) if given else next(found, ("", ""))
     if endpoint:
-        parts = urlsplit(endpoint)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-            raise InvalidArgument("endpoint is such as https://s3.example.com:9000")
+        parts = _endpoint(name, endpoint)
         if parts.scheme == "http":
             if not (allow_http or is_loopback(parts.hostname)):
                 raise InvalidArgument(
@@ -301,6 +309,19 @@ def _client(scheme: str, options: dict[str, str], allow_http: bool) -> dict[str,
         except OSError as refused:
             raise InvalidArgument(f"certificate: {path}: {refused.strerror}") from None
     return client
+
+
+def _endpoint(name: str, endpoint: str) -> SplitResult:
+    """Take the URL of a server apart; `name` says where it was given."""
+    try:
+        parts = urlsplit(endpoint)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        parts, is_one = SplitResult("", "", "", "", ""), False
+    if is_one and not parts.username:
+        return parts
+    shown = "one with credentials" if "@" in endpoint else named(endpoint.partition("?")[0])
+    raise InvalidArgument(f"{name} is a URL such as https://s3.example.com:9000, not {shown}")
 
 
 def _store(
@@ -338,10 +359,21 @@ def _store(
         )
     except (BaseError, ValueError) as failed:
         said = str(failed).partition("\n")[0]
-        if "Account" in said:
-            said = "name the storage account: account=, or AZURE_STORAGE_ACCOUNT_NAME"
-            raise InvalidArgument(said) from None
-        raise InvalidArgument(
-            f"{scheme}://{bucket}: the options or the environment are wrong; see"
-            " docs/PLACE.md for those there are"
-        ) from None
+        wrong_one = _wrong_setting(scheme, said, options.get("certificate"))
+        raise InvalidArgument(f"{scheme}://{bucket}: {wrong_one}") from None
+
+
+def _wrong_setting(scheme: str, said: str, certificate: str | None) -> str:
+    """Say which option or variable obstore does not take; no value, which may be a secret."""
+    if "Account" in said:
+        return "name the storage account: account=, or AZURE_STORAGE_ACCOUNT_NAME"
+    if certificate is not None and "certificate" in said:
+        return f"certificate={certificate} has no certificates in PEM: name a file that does"
+    if "service account file" in said:
+        of = next((name for name in _KEY_FILES if os.environ.get(name)), "")
+        path = f"{of} names {os.environ[of]}, which" if of else "the key file of gcloud"
+        return f"{path} is no key file that can be read: correct the path, or the file"
+    mine = [name for name in os.environ if name.upper().startswith(_PREFIXES[scheme])]
+    quoted = [name for name in mine if os.environ[name] and f'"{os.environ[name]}"' in said]
+    names = ", ".join(sorted(quoted or mine)) or "the options"
+    return f"a setting cannot be right; look at {names}"

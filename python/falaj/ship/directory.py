@@ -136,10 +136,9 @@ class DirectoryPlace:
             if key <= after and not after.startswith(key):
                 continue
             if name.endswith("/"):
-                with ExitStack() as opened, self._told(key[:-1]):
-                    with suppress(FileNotFoundError):
-                        below = _open(opened, name[:-1], _FOLDER, folder)
-                        yield from self._listed(below, key, after)
+                with ExitStack() as opened, self._told(key[:-1]), suppress(FileNotFoundError):
+                    below = _open(opened, name[:-1], _FOLDER, folder)
+                    yield from self._listed(below, key, after)
             elif key > after:
                 with suppress(FileNotFoundError):
                     status = os.stat(name, dir_fd=folder, follow_symlinks=False)

@@ -56,6 +56,8 @@ PAGE = 10_000
 DELETED_AT_ONCE = 1_000
 DETAIL_MAX = 400
 _IN_URLS = {"certificate", "token_file", "allow_http"}
+_NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}
+"""Reasons of OpenSSL where the answer to the first message of TLS is no TLS."""
 
 _OTHERS = "what answers there is no place of falaj: correct the URL"
 # Kinds of problem and statuses that are certain: nothing was created, and repeats do not help.
@@ -298,6 +300,9 @@ class PeerPlace:
         try:
             status, kind, found = self._connections.ask(method, target, body, sent, wait_s)
         except (OSError, http.client.HTTPException) as failed:
+            if isinstance(failed, ssl.SSLError) and failed.reason in _NO_TLS:
+                text = "the server speaks no TLS: write http:// instead of https://"
+                self._raise(PlaceNotFound, text, None)
             raise _Lost(_manner(failed)) from None
         if kind != "application/problem+json":
             return _Answer(status, found)

@@ -36,6 +36,16 @@ _FOR_CREDENTIALS = (
 """Parts of the first line of an error when the request was one for credentials."""
 
 
+_BELONG = {
+    "Generic S3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "Generic GCS": "GOOGLE_APPLICATION_CREDENTIALS, the path of a key file",
+    "Generic MicrosoftAzure": "AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_KEY",
+}
+"""Variables for credentials, by what an error begins with."""
+_NO_TLS = "InvalidContentType"
+"""A part of the error where the answer to the first message of TLS is no TLS."""
+
+
 @dataclass(frozen=True)
 class Refusal:
     """The meaning of a failed request.
@@ -72,8 +82,15 @@ def read(failed: Exception, *, creates: bool = False, lists: bool = False) -> Re
     name = type(failed).__name__
     heard = " ".join(filter(None, (str(status or ""), code))) or _manner(said)
     if any(part in said.partition("\n")[0] for part in _FOR_CREDENTIALS):
-        text = f"no credentials were to be had ({heard}): see docs/PLACE.md for where they belong"
+        fit = [names for sign, names in _BELONG.items() if said.startswith(sign)]
+        names = "; or ".join(fit or _BELONG.values())
+        text = (
+            f"no credentials were to be had ({heard}): set {names}, or let this machine have a role"
+        )
         return Refusal(PlaceDenied, text, is_certain=True, is_unsent=True)
+    if _NO_TLS in said:
+        text = "the endpoint speaks no TLS: write http:// in it instead of https://"
+        return Refusal(PlaceNotFound, text, is_certain=True)
     is_missing = isinstance(failed, FileNotFoundError) or status == 404
     if "container does not exist" in said:  # a deletion of many has no code in its reply
         code = "ContainerNotFound"
