@@ -311,6 +311,21 @@ def test_a_number_beyond_the_end_is_refused_and_a_later_time_is_now(tmp_path: Pa
     assert shipper._driver.origin.get(checkpoint_key(last)) is not None
 
 
+@pytest.mark.parametrize("number", [0, -1, -(2**70)])
+def test_a_number_below_one_is_refused(tmp_path: Path, number: int) -> None:
+    with pytest.raises(InvalidArgument, match="a number of the place, from 1 on"):
+        falaj.restore("memory://hole-below", tmp_path / "copy", to_number=number)
+
+
+def test_an_origin_with_a_claim_alone_is_whole(tmp_path: Path) -> None:
+    place = open_place("memory://hole-claim")
+    begin(FakeStore(tmp_path / "store"), place)
+    (report,) = verify_place(place, deep=True)
+    assert (report.number, report.findings) == (1, [])
+    with pytest.raises(HistoryDeleted, match=r"has no flush yet at number 1: .*, or ship the"):
+        restore(place, str(tmp_path / "copy"))
+
+
 def test_an_empty_name_of_an_origin_names_none(tmp_path: Path) -> None:
     place = open_place("memory://hole-unnamed")
     _, shipper = shipped(place, tmp_path)

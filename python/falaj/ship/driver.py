@@ -52,12 +52,13 @@ _STOPS: dict[say.Reason, type[Exception]] = {
     say.Reason.STALE_LIST: UnsupportedPlace,
     say.Reason.HISTORY_DELETED: HistoryDeleted,
 }
+_NEW_ORIGIN = "restore an earlier number, and ship on with `falaj ship --new-origin`"
 _HELP: dict[say.Reason, str] = {
     say.Reason.FENCED: "find out which of the two is to go on; to ship here again, start again",
     say.Reason.OVERTAKEN: "find out which of the two is to go on; to ship here again, start again",
     say.Reason.TWIN: "stop one of the two, restore it from the place, and ship that copy",
-    say.Reason.BROKEN_CHAIN: "restore an earlier number, and ship to another place",
-    say.Reason.OTHER_CHECKPOINT: "restore an earlier number, and ship to another place",
+    say.Reason.BROKEN_CHAIN: _NEW_ORIGIN,
+    say.Reason.OTHER_CHECKPOINT: _NEW_ORIGIN,
     say.Reason.STALE_LIST: "its listing is not consistent: use another place",
     say.Reason.HISTORY_DELETED: "choose a later number or time; `falaj place list` shows them",
 }
