@@ -118,6 +118,64 @@ def test_principals_do_what_they_are_granted_and_learn_of_nothing_else(tmp_path:
         assert "secret" not in gone.json["detail"]
 
 
+def test_no_refusal_says_where_the_store_is_or_which_groups_and_queues_it_has(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "events"
+    with falaj.open(folder) as store:
+        store.topic("orders").append(b"0")
+        store.consumer("payroll-secret", ["orders"]).close()
+        store.queue("payroll-queue", store.topic("payroll"))
+        store.queue("orders-queue", store.topic("payroll"))
+    file = principals(tmp_path / "principals.toml")
+    grants = ("read", "append", "create", "delete", "admin")
+    allowed = ", ".join(f'"{grant}"' for grant in grants)
+    with file.open("a") as added:
+        for kind, name in (("group", "billing"), ("group", "orders*"), ("topic", "orders*")):
+            added.write(f'[[principal.grants]]\n{kind} = "{name}"\nallow = [{allowed}]\n')
+    seek = b'{"topic": "orders", "to": "earliest"}'
+    asked: list[tuple[int, str, str, bytes | None]] = [
+        (404, "GET", "/v1/groups/billing", None),
+        (404, "DELETE", "/v1/groups/billing", None),
+        (404, "POST", "/v1/groups/billing/seek", seek),
+        (404, "POST", "/v1/groups/billing/forget", b'{"topic": "orders"}'),
+        (404, "GET", "/v1/queues/billing", None),
+        (404, "POST", "/v1/queues/billing/ack", b'{"jobs": []}'),
+        (404, "GET", "/v1/topics/orders-us", None),
+        (409, "POST", "/v1/topics/orders/records?sync=remote", b"x"),
+        (409, "PUT", "/v1/queues/orders-queue", b'{"topic": "orders"}'),
+    ]
+    flags = ("--access-principals", str(file), "--log-level", "debug")
+    with Server(folder, *flags) as server:
+        token = TOKENS["viewer"]
+        for status, method, path, body in asked:
+            refused = server.request(method, path, body, token=token)
+            assert (refused.status, bool(refused.problem)) == (status, True), (path, refused)
+            for part in (str(folder), "payroll"):
+                assert part.encode() not in refused.body, (path, refused)
+        # The file of its settings cannot be read.
+        settings = folder / "topics" / "orders" / "topic.json"
+        good = settings.read_bytes()
+        settings.write_bytes(b"no JSON")
+        failed = server.request("GET", "/v1/topics/orders", token=token)
+        assert failed.status == 500, failed
+        assert b"topics/orders" in failed.body
+        assert str(folder).encode() not in failed.body
+        assert str(settings) in server.until_said("a request failed")
+        settings.write_bytes(good)
+    with Server(folder, *flags, "--read-only") as server:
+        for path, body in (
+            ("/v1/queues/orders-queue/put", b"x"),
+            ("/v1/groups/billing/seek", seek),
+        ):
+            refused = server.post(path, body, token=token)
+            assert refused.status >= 400
+            assert str(folder).encode() not in refused.body, refused
+        refused = server.post("/v1/topics/orders/records", b"x", token=token)
+        assert (refused.status, refused.problem) == (403, "read-only")
+        assert str(folder).encode() not in refused.body, refused
+
+
 def test_a_signal_has_principals_read_again_and_a_mistake_changes_nothing(tmp_path: Path) -> None:
     file = principals(tmp_path / "principals.toml")
     with Server(tmp_path / "events", "--access-principals", str(file)) as server:

@@ -94,6 +94,7 @@ impl App {
         access: Access,
         browser: Browser,
     ) -> Self {
+        problem::hide(served.store().path());
         let followers = usize::try_from(config.limits.followers)
             .unwrap_or(usize::MAX)
             .min(Semaphore::MAX_PERMITS);

@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 use super::App;
 use super::asked::Named;
 use super::listen::Cut;
-use super::problem::{Answer, Problem, exact};
+use super::problem::{Answer, Problem, exact, without_path};
 use super::read::held;
 use super::shape::iso;
 use super::topics::shown;
@@ -203,7 +203,8 @@ fn looked(log: LogInfo) -> LookedLog {
             brief["quarantined_bytes"] = exact(extent.quarantined);
             brief["segments"] = extent.segments.len().into();
             brief["failed_sync"] = extent.latched.into();
-            brief["problem"] = log.retention_problem.into();
+            brief["problem"] =
+                log.retention_problem.map(|why| without_path(&why).into_owned()).into();
             segments = extent.segments;
         }
         Err(error) => brief["problem"] = Box::<Problem>::from(error).detail().into(),

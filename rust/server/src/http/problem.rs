@@ -1,4 +1,11 @@
 //! Refusals: problem documents (RFC 9457) with the engine's sentence and what helps.
+//!
+//! Invariant: no document says where the store is. Each detail goes through [`Problem::new`], which takes that path out;
+//! the server's log has the whole sentence.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::OnceLock;
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -9,12 +16,36 @@ use serde_json::{Map, Value, json};
 use crate::access::Refusal;
 use crate::store::append::Failure;
 
+/// The directory of the store that this process serves.
+static STORE: OnceLock<String> = OnceLock::new();
+
+/// Parts of the engine's sentences that name a call of its library, and what a client can do instead.
+const WORDS: [(&str, &str); 6] = [
+    ("take one: topic.partition(0)", "say which, with partition"),
+    (
+        "make it with compacted=True, or mark it by configure(compacted=True)",
+        "send PATCH with {\"compacted\": true} first",
+    ),
+    ("open it without cursor_in", "poll without offsets_in"),
+    ("open it with cursor_in=", "poll with offsets_in, a topic of the log "),
+    (
+        "open it without that setting, and change the setting with configure()",
+        "leave that setting out, and change it with PATCH",
+    ),
+    (
+        "open it without that setting or with the stored one",
+        "leave that setting out, or send the stored one",
+    ),
+];
+
 /// A refusal.
 #[derive(Clone, Debug)]
 pub struct Problem {
     status: StatusCode,
     kind: &'static str,
     detail: String,
+    /// The sentence with the store's path, where it had that.
+    whole: Option<String>,
     remedy: Option<&'static str>,
     members: Map<String, Value>,
     retry_after: Option<u32>,
@@ -28,7 +59,12 @@ impl Problem {
     /// Refuse with a status, a name of the kind of problem, and a sentence.
     pub fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
         let (remedy, members, retry_after, allow) = (None, Map::new(), None, None);
-        Self { status, kind, detail: detail.into(), remedy, members, retry_after, allow }
+        let whole = detail.into();
+        let (detail, whole) = match without_path(&whole) {
+            Cow::Owned(detail) => (detail, Some(whole)),
+            Cow::Borrowed(_) => (whole, None),
+        };
+        Self { status, kind, detail, whole, remedy, members, retry_after, allow }
     }
 
     /// Refuse what a client got wrong.
@@ -89,6 +125,39 @@ impl Problem {
     }
 }
 
+/// Say where the store is, so that no document does.
+pub fn hide(store: &Path) {
+    // The first one stays: a process serves one store.
+    let _ = STORE.set(store.display().to_string());
+}
+
+/// Take the store's path out of a sentence: what lies in the store keeps its name there.
+pub fn without_path(text: &str) -> Cow<'_, str> {
+    STORE.get().map_or(Cow::Borrowed(text), |store| without(text, store))
+}
+
+fn without<'a>(text: &'a str, store: &str) -> Cow<'a, str> {
+    let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '/');
+    let (mut told, mut rest) = (String::new(), text);
+    let mut at = 0;
+    while let Some(found) = rest[at..].find(store) {
+        let (before, after) = (&rest[..at + found], &rest[at + found + store.len()..]);
+        // Another path may begin or end as this one.
+        let is_below = after.starts_with('/');
+        if before.ends_with(is_of_name) || (!is_below && after.starts_with(is_of_name)) {
+            at += found + store.len();
+            continue;
+        }
+        told += before;
+        told += if is_below { "" } else { "the store" };
+        (rest, at) = (after.strip_prefix('/').unwrap_or(after), 0);
+    }
+    if rest.len() == text.len() {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(told + rest)
+}
+
 /// A number as JSON: as text where JavaScript would round it.
 pub fn exact(number: u64) -> Value {
     if number < 1 << 53 { number.into() } else { number.to_string().into() }
@@ -96,6 +165,15 @@ pub fn exact(number: u64) -> Value {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
+        match &self.whole {
+            Some(whole) if self.status.is_server_error() => {
+                tracing::warn!(status = self.status.as_u16(), "a request failed: {whole}");
+            }
+            Some(whole) => {
+                tracing::debug!(status = self.status.as_u16(), "a request was refused: {whole}");
+            }
+            None => {}
+        }
         let document = self.document();
         let mut response = (self.status, Json(document)).into_response();
         let headers = response.headers_mut();
@@ -146,6 +224,9 @@ impl From<Error> for Box<Problem> {
     fn from(error: Error) -> Self {
         let (status, kind) = classify(&error);
         let remedy = match error.remedy() {
+            _ if matches!(error, Error::NotWritable { .. }) => {
+                "ask a server that has the store open for writing"
+            }
             Remedy::Retry => "try again",
             Remedy::LookAgain => "read what is there now, and decide again",
             Remedy::FixInput => "change the request",
@@ -157,7 +238,17 @@ impl From<Error> for Box<Problem> {
             // The engine's sentence lists the names there are, and not every client may know them.
             Error::UnknownTopic { name, .. } => format!("there is no topic {name:?}"),
             Error::UnknownQueue { name, .. } => format!("there is no queue {name:?}"),
-            other => other.to_string(),
+            Error::UnknownGroup { name, .. } => format!("there is no consumer group {name:?}"),
+            // Neither may every client know these.
+            Error::SettingsMismatch {
+                topic, setting: setting @ ("topic" | "log"), asked, ..
+            } => {
+                format!("{topic:?} has another {setting} than {asked:?}; leave that setting out")
+            }
+            Error::NotWritable { .. } => "this server has the store open for reading".to_owned(),
+            other => WORDS.iter().fold(other.to_string(), |told, (of_library, of_http)| {
+                told.replace(of_library, of_http)
+            }),
         };
         let problem = Problem::new(status, kind, detail).remedy(remedy);
         let problem = match &error {
@@ -252,6 +343,27 @@ impl From<Failure> for Box<Problem> {
                 )
                 .remedy("send them again with a producer and a sequence, which makes that safe"),
             ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_loses_the_path_of_the_store_and_keeps_the_names_in_it() {
+        for (text, told) in [
+            ("no group \"a\" in /srv/s2; check it", "no group \"a\" in the store; check it"),
+            ("/srv/s2 was opened for reading", "the store was opened for reading"),
+            ("/srv/s2/logs/a@7e70 is corrupt", "logs/a@7e70 is corrupt"),
+            ("/srv/s2/a and /srv/s2/b: in /srv/s2.", "a and b: in the store."),
+            ("\"/srv/s2\" has mode", "\"the store\" has mode"),
+            ("/srv/s22/a, /srv/s2-old, /mnt/srv/s2/a", "/srv/s22/a, /srv/s2-old, /mnt/srv/s2/a"),
+            ("/srv/s22/a and /srv/s2/b", "/srv/s22/a and b"),
+            ("nothing of it", "nothing of it"),
+        ] {
+            assert_eq!(without(text, "/srv/s2"), told);
         }
     }
 }
