@@ -40,6 +40,19 @@ def test_without_a_token_only_health_is_answered(tmp_path: Path) -> None:
         assert server.get("/v1/topics").json == {"topics": []}
 
 
+def test_a_server_whose_store_was_moved_away_or_replaced_is_not_ready(tmp_path: Path) -> None:
+    with Server(tmp_path / "events") as server:
+        assert server.get("/readyz").status == 200
+        (tmp_path / "events").rename(tmp_path / "moved")
+        for _ in range(2):
+            reply = server.get("/readyz", token="")
+            assert (reply.status, reply.json) == (503, {"status": "store removed"})
+            (tmp_path / "events").mkdir(exist_ok=True)
+        (tmp_path / "events").rmdir()
+        (tmp_path / "moved").rename(tmp_path / "events")
+        assert server.get("/readyz").status == 200
+
+
 def test_the_token_is_for_its_owner_and_stays_the_same(tmp_path: Path) -> None:
     with Server(tmp_path / "events") as server:
         first = server.token

@@ -13,6 +13,7 @@ pub mod watch;
 pub mod workers;
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +25,8 @@ use crate::config::{Config, Reading};
 #[derive(Debug)]
 pub struct Served {
     store: Store,
+    /// Device and inode of its directory, as far as that could be looked at.
+    directory: Option<(u64, u64)>,
     read_only: bool,
     topics: Mutex<HashMap<String, Opened>>,
     queues: queues::Queues,
@@ -74,6 +77,7 @@ impl Served {
             queues: queues::Queues::default(),
             workers: workers::Workers::new(config.limits.workers),
             read_only,
+            directory: identity(store.path()),
             store,
         }))
     }
@@ -81,6 +85,12 @@ impl Served {
     /// The store.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// True while the directory that was opened is where it was. Blocks.
+    pub fn is_there(&self) -> bool {
+        let now = identity(self.store.path());
+        now.is_some() && now == self.directory
     }
 
     /// True if nothing can be appended.
@@ -124,6 +134,11 @@ impl Served {
         topics.insert(topic.name().to_owned(), Opened { topic: topic.clone(), codec_known });
         topic
     }
+}
+
+/// Tell a directory from another one of its name.
+fn identity(directory: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(directory).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// True for errors that reading does not have.
