@@ -41,21 +41,24 @@ pub(super) async fn seek(
     let served = std::sync::Arc::clone(&app.served);
     let moved = blocking(move || {
         let store = served.store();
-        let all = 0..served.topic(&topic)?.partitions();
-        let asked = partition.map_or(all, |one| one..one.saturating_add(1));
+        let of = served.topic(&topic)?;
+        let asked = match partition {
+            Some(one) => of.partition(one).map(|_| one..one + 1)?,
+            None => 0..of.partitions(),
+        };
         if matches!(to, Start::Offset(_) | Start::Last(_)) && asked.len() > 1 {
             let what = format!(
                 "topic {topic:?} has {} partitions, each with offsets of its own: say which, with partition",
                 asked.len()
             );
-            return Ok(Err((Error::InvalidArgument { what }, false)));
+            return Err(Error::InvalidArgument { what });
         }
         let moves = asked.map(|partition| {
             let offset = store.seek_group(&group, &topic, partition, to)?;
             Ok(json!({ "partition": partition, "offset": exact(offset) }))
         });
         let moved: Result<Vec<_>, Error> = moves.collect();
-        Ok(moved.map_err(|error| while_used(store, &group, error)))
+        Ok(moved.map_err(|error| while_used(store, &group, None, error)))
     });
     let offsets = moved.await?.map_err(in_use)?;
     Ok(Json(json!({ "offsets": offsets })))
@@ -78,7 +81,7 @@ pub async fn forget(
     let store = app.served.store().clone();
     let forget = move || {
         let forgotten = store.forget_topic(&group, &topic);
-        Ok(forgotten.map_err(|error| while_used(&store, &group, error)))
+        Ok(forgotten.map_err(|error| while_used(&store, &group, Some(&topic), error)))
     };
     blocking(forget).await?.map_err(in_use)?;
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -87,9 +90,15 @@ pub async fn forget(
 /// An error, and whether the group had a member then.
 pub(super) type Refused = (Error, bool);
 
-/// Note whether a group has members, which may be why it was refused.
-pub(super) fn while_used(store: &Store, group: &str, error: Error) -> Refused {
-    let is_used = store.group(group).is_ok_and(|group| !group.members.is_empty());
+/// Note whether a group has members, which may be why it was refused. About one topic that is no reason where the group
+/// has no offset in it.
+pub(super) fn while_used(store: &Store, group: &str, topic: Option<&str>, error: Error) -> Refused {
+    let is_used = store.group(group).is_ok_and(|group| {
+        let reads = |topic: &str| {
+            group.cursors.as_ref().is_ok_and(|all| all.iter().any(|one| one.topic == topic))
+        };
+        !group.members.is_empty() && topic.is_none_or(reads)
+    });
     (error, is_used)
 }
 

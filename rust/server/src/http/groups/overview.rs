@@ -79,7 +79,7 @@ pub async fn delete(
     principal.may(Action::Delete, Kind::Group, &name)?;
     let store = app.served.store().clone();
     let deleted = blocking(move || {
-        Ok(store.delete_group(&name).map_err(|error| while_used(&store, &name, error)))
+        Ok(store.delete_group(&name).map_err(|error| while_used(&store, &name, None, error)))
     });
     deleted.await?.map_err(in_use)?;
     Ok(StatusCode::NO_CONTENT.into_response())
