@@ -97,6 +97,7 @@ def test_a_document_of_a_json_topic_keeps_the_text_that_it_had(tmp_path: Path) -
         (OBJECTS, '{"tombstone": true}', "tombstone without a key"),
         (OBJECTS, '{"key": "k", "tombstone": true, "value": "a"}', "tombstone with a value"),
         (OBJECTS, '{"value": "a", "headers": [{"value": "x"}]}', "name"),
+        (OBJECTS, '{"value": "a", "headers": [["name", "x"]]}', "expected a JSON object"),
         (OBJECTS, f'{{"value": "a", "headers": [{HEADERS}]}}', "at most"),
         (OBJECTS, '{"value": "\\ud800"}', "no text"),
         (OBJECTS, '{"value": "a"}\n{"value": "b", "partition": 1}', "partition"),

@@ -80,6 +80,12 @@ def test_records_and_offsets_of_an_append_count_together_or_not_at_all(tmp_path:
             refused = copy(server, ["5"], 6, member=named)
             assert (refused.status, refused.problem) == (status, problem)
         assert (copies(server), committed(server)) == (["0", "1"], 5)
+        # An array of its members in their order is no cursor.
+        parts = '[{"topic": "copies", "records": [{"value": "5"}]}]'
+        cursors = '[["copier", null, "orders", 0, 6, ""]]'
+        body = f'{{"parts": {parts}, "cursors": {cursors}}}'.encode()
+        assert server.post("/v1/append", body).problem == "bad-request"
+        assert (copies(server), committed(server)) == (["0", "1"], 5)
 
 
 def test_an_append_with_offsets_that_is_repeated_gets_its_first_answer_also_without_its_member(

@@ -46,6 +46,36 @@ def test_a_body_larger_than_allowed_is_refused_before_it_is_read(tmp_path: Path)
         assert server.get("/v1/topics").json == {"topics": []}
 
 
+def test_each_refusal_of_a_limit_names_its_setting(tmp_path: Path) -> None:
+    limits = {"body": "2KiB", "decoded-body": "4KiB", "record": "1KiB", "batch": "2"}
+    flags = [f"--limits-{name}={value}" for name, value in limits.items()]
+    objects, lines = "application/vnd.falaj.records+ndjson", "application/x-ndjson"
+    large = b'{"value": "%s"}' % (b"x" * 1025)
+    parts = b'{"parts": [{"topic": "t", "records": [%s]}]}' % large
+    with Server(tmp_path / "events", "--place", str(tmp_path / "place"), *flags) as server:
+        server.request("PUT", "/v1/topics/t", b'{"codec": "str"}')
+        path = "/v1/topics/t/records"
+        for setting, limit, reply in (
+            ("body", 2048, server.post(path, b"x" * 2049)),
+            ("body", 2048, server.request("PUT", "/v1/place/a", b"x" * 2049)),
+            (
+                "decoded_body",
+                4096,
+                server.post(path, gzip.compress(b"x" * 4097), Content_Encoding="gzip"),
+            ),
+            ("record", 1024, server.post(path, b"x" * 1025)),
+            ("record", 1024, server.post(path, b"a\n" + b"x" * 1025, Content_Type="text/plain")),
+            ("record", 1024, server.post(path, large, Content_Type=objects)),
+            ("record", 1024, server.post("/v1/append", parts)),
+            ("record", 1024, server.post("/v1/queues/t/put", b"x" * 1025)),
+            ("batch", 2, server.post(path, b"1\n2\n3", Content_Type=lines)),
+        ):
+            assert (reply.status, bool(reply.problem)) == (413, True), (setting, reply)
+            assert f"limits.{setting} allows" in reply.json["detail"], reply
+            assert reply.json["limit"] == limit
+        assert server.get("/v1/topics/t").json["partitions"][0]["end_offset"] == 0
+
+
 def test_a_small_body_that_unpacks_into_a_large_one_is_refused_and_its_memory_given_back(
     tmp_path: Path,
 ) -> None:

@@ -23,10 +23,11 @@ use serde::de::{self, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::body::Whole;
+use super::body::{Members, Whole};
 use super::problem::{Answer, Problem};
 use super::shape::parse_iso;
 use crate::config::Limits;
+use crate::config::units::Bytes;
 
 /// Most headers of one record.
 const HEADERS: usize = 1_000;
@@ -143,9 +144,7 @@ impl Records {
         }
         if !form.is_lines() {
             let whole = 0..body.bytes.len();
-            reader
-                .value(&body.bytes, whole)
-                .map_err(|why| Problem::bad_request(format!("the body {why}")))?;
+            reader.value(&body.bytes, whole).map_err(|wrong| wrong.told("the body"))?;
             return reader.end(body);
         }
         // A line of a text is a text: the bytes between two line feeds.
@@ -162,7 +161,8 @@ impl Records {
                 continue;
             }
             if (reader.values.len() + reader.all.len()) as u64 == limits.batch {
-                let detail = format!("the body has more than {} records", limits.batch);
+                let detail =
+                    format!("the body has more records than limits.batch allows, {}", limits.batch);
                 let problem =
                     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "batch-too-large", detail);
                 return Err(Box::new(
@@ -173,7 +173,7 @@ impl Records {
                 Form::Objects => reader.object(text),
                 _ => reader.value(&body.bytes, place),
             };
-            read.map_err(|why| Problem::bad_request(format!("line {} {why}", number + 1)))?;
+            read.map_err(|wrong| wrong.told(&format!("line {}", number + 1)))?;
         }
         reader.end(body)
     }
@@ -194,9 +194,14 @@ impl Records {
             all,
             headers,
         };
-        each_of(array, limits.batch, |place, text| {
-            reader.object(text.as_bytes()).map_err(|why| format!("record {place} {why}"))
-        })?;
+        let mut refused = None;
+        let read = each_of(array, limits.batch, |place, text| {
+            reader.object(text.as_bytes()).map_err(|wrong| {
+                refused = Some(wrong.told(&format!("record {place}")));
+                String::new()
+            })
+        });
+        refused.map_or(read, Err)?;
         match reader.decoded.take() {
             Some(decoded) => reader.end(decoded),
             None => Err(Box::new(Problem::bad_request("there are no records"))),
@@ -269,6 +274,38 @@ impl Records {
     }
 }
 
+/// Why a record cannot be used.
+enum Wrong {
+    Because(String),
+    /// It has more bytes than this.
+    TooLarge(usize, Bytes),
+    Refused(Box<Problem>),
+}
+
+impl<T: Into<String>> From<T> for Wrong {
+    fn from(why: T) -> Self {
+        Self::Because(why.into())
+    }
+}
+
+impl Wrong {
+    /// Refuse the request because of the record at this place.
+    fn told(self, place: &str) -> Box<Problem> {
+        match self {
+            Self::Because(why) => Box::new(Problem::bad_request(format!("{place} {why}"))),
+            Self::TooLarge(bytes, limit) => {
+                let detail = format!(
+                    "{place} has a record of {bytes} bytes, more than limits.record allows, {limit}"
+                );
+                let problem =
+                    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "append-too-large", detail);
+                Box::new(problem.with("limit", limit.0).remedy("send smaller records"))
+            }
+            Self::Refused(problem) => problem,
+        }
+    }
+}
+
 /// Reads the records of a body.
 struct Reader<'a> {
     form: Form,
@@ -294,7 +331,7 @@ impl Reader<'_> {
     }
 
     /// A value as it stands in the body.
-    fn value(&mut self, bytes: &[u8], place: Place) -> Result<(), String> {
+    fn value(&mut self, bytes: &[u8], place: Place) -> Result<(), Wrong> {
         let text = &bytes[place.clone()];
         self.check_size(text.len())?;
         let is_json = matches!(self.form, Form::Json | Form::JsonLines);
@@ -315,19 +352,19 @@ impl Reader<'_> {
     }
 
     /// A record as `falaj cat --json` prints it.
-    fn object(&mut self, line: &[u8]) -> Result<(), String> {
+    fn object(&mut self, line: &[u8]) -> Result<(), Wrong> {
         // An array of its members would do otherwise.
         if line.trim_ascii_start().first() != Some(&b'{') {
-            return Err("is no record: a record is a JSON object".to_owned());
+            return Err("is no record: a record is a JSON object".into());
         }
         let object: Object<'_> =
             serde_json::from_slice(line).map_err(|error| format!("is no record: {error}"))?;
         let value = match (object.value, object.value_base64) {
             (None | Some(JsonText("null")), None) if object.tombstone => None,
-            _ if object.tombstone => return Err("is a tombstone with a value".to_owned()),
-            (None, None) => return Err("has neither value nor value_base64".to_owned()),
+            _ if object.tombstone => return Err("is a tombstone with a value".into()),
+            (None, None) => return Err("has neither value nor value_base64".into()),
             (Some(_), Some(_)) => {
-                return Err("has its value twice, as text and as Base64".to_owned());
+                return Err("has its value twice, as text and as Base64".into());
             }
             (None, Some(coded)) => Some(Cow::Owned(from_base64("value", &coded.0)?)),
             (Some(JsonText(text)), None) if self.codec == "json" => Some(text.as_bytes().into()),
@@ -340,7 +377,7 @@ impl Reader<'_> {
         };
         let key = field("key", object.key, object.key_base64)?;
         if object.tombstone && key.is_none() {
-            return Err("is a tombstone without a key".to_owned());
+            return Err("is a tombstone without a key".into());
         }
         if let Some(value) = &value {
             self.check_size(value.len())?;
@@ -363,14 +400,14 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<Place, String> {
+    fn put(&mut self, bytes: &[u8]) -> Result<Place, Wrong> {
         let decoded = self.decoded.as_mut().ok_or("is no object")?;
-        decoded.put(bytes).map_err(|problem| problem.detail().to_owned())
+        decoded.put(bytes).map_err(Wrong::Refused)
     }
 
-    fn check_size(&self, bytes: usize) -> Result<(), String> {
+    fn check_size(&self, bytes: usize) -> Result<(), Wrong> {
         match bytes as u64 > self.limits.record.0 {
-            true => Err(format!("has a record of {bytes} bytes, more than {}", self.limits.record)),
+            true => Err(Wrong::TooLarge(bytes, self.limits.record)),
             false => Ok(()),
         }
     }
@@ -469,7 +506,7 @@ impl<'de> Visitor<'de> for Bounded {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
         let mut headers = Vec::new();
-        while let Some(header) = from.next_element()? {
+        while let Some(Members(header)) = from.next_element()? {
             if headers.len() == HEADERS {
                 return Err(de::Error::invalid_length(headers.len() + 1, &self));
             }

@@ -1,12 +1,16 @@
 //! Bodies of requests: read within limits of bytes and time, and decompressed within limits.
 
+use std::fmt;
 use std::io::Read;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::App;
 use super::problem::{Answer, Problem};
@@ -73,6 +77,30 @@ pub fn object<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Answer<T> {
     read.map_err(|why| Box::new(Problem::bad_request(why)))
 }
 
+/// A JSON object within a body. An array would count as the members in their order.
+#[derive(Clone, Debug)]
+pub struct Members<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(OfObject(PhantomData))
+    }
+}
+
+struct OfObject<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for OfObject<T> {
+    type Value = Members<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(members)).map(Members)
+    }
+}
+
 /// How a body is compressed.
 #[derive(Clone, Copy)]
 pub(super) enum Coding {
@@ -92,14 +120,15 @@ pub async fn read(app: &App, headers: &HeaderMap, body: Body) -> Answer<Whole> {
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|len| len > limits.body.0) {
-        return Err(too_large("the body", limits.body));
+        return Err(too_large("the body", "limits.body", limits.body));
     }
     let mut share = app.served.reads.take(1).await;
     // A first piece of the memory for it comes with its first bytes.
     let expected = usize::try_from(declared.unwrap_or(0)).unwrap_or(usize::MAX);
     let receive = receive(app, body, expected, &mut share);
     let sent = tokio::time::timeout(limits.body_timeout.0, receive).await.map_err(|_| {
-        let detail = format!("the body did not arrive within {}", limits.body_timeout);
+        let detail =
+            format!("the body did not arrive within limits.body_timeout, {}", limits.body_timeout);
         Box::new(Problem::new(StatusCode::REQUEST_TIMEOUT, "slow-body", detail))
     })??;
     if matches!(coding, Coding::Identity) {
@@ -122,7 +151,7 @@ async fn receive(app: &App, mut body: Body, expected: usize, share: &mut Share) 
         })?;
         let Ok(data) = frame.into_data() else { continue };
         if (bytes.len() + data.len()) as u64 > limit.0 {
-            return Err(too_large("the body", limit));
+            return Err(too_large("the body", "limits.body", limit));
         }
         append(&mut bytes, &data, limit, share, 0, expected)?;
     }
@@ -202,7 +231,7 @@ pub(super) fn decode(
             return Ok(bytes);
         }
         if (bytes.len() + got) as u64 > limit.0 {
-            return Err(too_large("the body, once decompressed,", limit));
+            return Err(too_large("the body, once decompressed,", "limits.decoded_body", limit));
         }
         append(&mut bytes, &piece[..got], limit, share, held, 0)?;
     }
@@ -214,8 +243,8 @@ pub(super) fn used_up() -> Box<Problem> {
     ))
 }
 
-pub(super) fn too_large(what: &str, limit: Bytes) -> Box<Problem> {
-    let detail = format!("{what} is larger than {limit}");
+pub(super) fn too_large(what: &str, setting: &str, limit: Bytes) -> Box<Problem> {
+    let detail = format!("{what} is larger than {setting} allows, {limit}");
     let problem = Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail);
     Box::new(problem.with("limit", limit.0).remedy("send it in smaller requests"))
 }

@@ -174,12 +174,15 @@ pub async fn create(
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|len| len > limits.body.0) {
-        return Err(body::too_large("the object", limits.body));
+        return Err(body::too_large("the object", "limits.body", limits.body));
     }
     drop(headers);
     let receive = receive(&app, &place, body);
     let (draft, rest, size) = timeout(limits.body_timeout.0, receive).await.map_err(|_| {
-        let detail = format!("the object did not arrive within {}", limits.body_timeout);
+        let detail = format!(
+            "the object did not arrive within limits.body_timeout, {}",
+            limits.body_timeout
+        );
         Box::new(Problem::new(StatusCode::REQUEST_TIMEOUT, "slow-body", detail))
     })??;
     let shown = key.clone();
@@ -299,7 +302,7 @@ async fn receive(
         let Ok(data) = frame.into_data() else { continue };
         size += data.len() as u64;
         if size > limit.0 {
-            return Err(body::too_large("the object", limit));
+            return Err(body::too_large("the object", "limits.body", limit));
         }
         rest.put(&data)?;
         if rest.bytes.len() >= PIECE {

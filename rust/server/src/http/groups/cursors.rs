@@ -11,13 +11,24 @@ use super::sessions::{InUse, Work};
 use super::{OFFSETS, Offset, key, session_ended, with_held};
 use crate::access::{Action, Kind, Principal};
 use crate::http::App;
+use crate::http::body::Members;
 use crate::http::problem::{Answer, Problem};
 use crate::store::Served;
 
 /// A committed offset as it is sent.
 #[derive(Debug, Deserialize)]
+#[serde(from = "Members<Cursor>")]
+pub(in crate::http) struct Sent(Cursor);
+
+impl From<Members<Cursor>> for Sent {
+    fn from(Members(cursor): Members<Cursor>) -> Self {
+        Self(cursor)
+    }
+}
+
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::http) struct Sent {
+struct Cursor {
     group: String,
     member: Option<String>,
     topic: String,
@@ -55,8 +66,9 @@ pub(in crate::http) async fn find(
     principal: &Principal,
     sent: Vec<Sent>,
 ) -> Answer<Option<Cursors>> {
+    let sent: Vec<_> = sent.into_iter().map(|Sent(cursor)| cursor).collect();
     let Some(first) = sent.first() else { return Ok(None) };
-    let is_of_first = |one: &Sent| (&one.group, &one.member) == (&first.group, &first.member);
+    let is_of_first = |one: &Cursor| (&one.group, &one.member) == (&first.group, &first.member);
     if sent.len() > OFFSETS || !sent.iter().all(is_of_first) {
         let detail = format!("the cursors of an append are of one member, and at most {OFFSETS}");
         return Err(Box::new(Problem::bad_request(detail)));
@@ -76,7 +88,7 @@ pub(in crate::http) async fn find(
             },
         },
     };
-    let each = |one: Sent| Offset::new(one.topic, one.partition, one.offset, one.metadata);
+    let each = |one: Cursor| Offset::new(one.topic, one.partition, one.offset, one.metadata);
     Ok(Some(Cursors { group, holder, offsets: sent.into_iter().map(each).collect() }))
 }
 

@@ -51,7 +51,7 @@ pub(super) const OFFSETS: usize = 1_000;
 #[serde(deny_unknown_fields)]
 struct Commit {
     member: String,
-    offsets: Vec<Offset>,
+    offsets: Vec<body::Members<Offset>>,
     #[serde(default)]
     durable: bool,
 }
@@ -113,6 +113,7 @@ pub async fn commit(
         let detail = format!("a commit has at most {OFFSETS} offsets");
         return Err(Box::new(Problem::bad_request(detail)));
     }
+    let offsets: Vec<_> = offsets.into_iter().map(|body::Members(offset)| offset).collect();
     let (_session, mut work) = open(&app, &principal, &group, &member).await?;
     let committed: Vec<_> = offsets.iter().map(shown).collect();
     let home = work.home.clone();
