@@ -155,6 +155,28 @@ def test_a_key_that_is_none_reaches_no_file(tmp_path: Path, key: str) -> None:
         assert server.post("/v1/place", body).problem == "invalid-key"
 
 
+def test_a_key_that_is_a_folder_of_others_is_refused_as_such(tmp_path: Path) -> None:
+    with Holder(tmp_path) as server:
+        assert server.put("dir/one", b"x").status == 201
+        for _ in range(2):
+            refused = server.put("dir", b"x")
+            assert (refused.status, refused.problem) == (409, "key-conflict"), refused
+            assert server.object("dir").problem == "object-not-found"
+            assert server.request("DELETE", "/v1/place/dir/one").status == 204
+        assert server.put("dir/one", b"y").status == 201
+        assert server.drafts == []
+
+
+def test_a_part_of_a_key_that_no_file_system_has_is_refused_with_the_bound(tmp_path: Path) -> None:
+    with Holder(tmp_path) as server:
+        assert server.put("n/" + "x" * 255, b"x").status == 201
+        for key in ("x" * 256, "n/" + "x" * 256, "x" * 256 + "/n"):
+            for method in ("GET", "PUT", "DELETE"):
+                refused = server.request(method, f"/v1/place/{key}", b"x" * (method == "PUT"))
+                assert (refused.status, refused.problem) == (400, "invalid-key")
+                assert "255 in a part" in refused.json["detail"]
+
+
 def test_what_a_create_cannot_heed_is_refused(tmp_path: Path) -> None:
     with Holder(tmp_path) as server:
         for status, headers in (

@@ -529,6 +529,12 @@ impl From<Failure> for Box<Problem> {
                 let remedy = "choose another key: none is a folder of another one";
                 return new(StatusCode::CONFLICT, "key-conflict", &detail, remedy);
             }
+            Failure::Folder(key) => {
+                let detail =
+                    format!("{key} is a folder of keys, or was one, so no object has its name");
+                let remedy = "choose another key: none is a folder of another one";
+                return new(StatusCode::CONFLICT, "key-conflict", &detail, remedy);
+            }
             Failure::Swept => {
                 return Box::new(Problem::busy(
                     "another process took the draft for that of a dead one; nothing was created",

@@ -1,19 +1,21 @@
-//! The form of keys: as `check_key` and `check_prefix` of `falaj.ship.place` have it.
+//! The form of keys: as `check_key` and `check_prefix` of `falaj.ship.place` have it, in parts that can be file names.
 
-/// Most bytes of a key.
+/// Most bytes of a key, and of a part of it: file systems have no longer names.
 pub const KEY_BYTES_MAX: usize = 512;
+pub const PART_BYTES_MAX: usize = 255;
 
 /// Check that a key is well formed: it never leads out of the place.
 ///
 /// # Errors
 /// A sentence.
 pub fn check_key(key: &str) -> Result<(), String> {
-    if key.len() <= KEY_BYTES_MAX && key.split('/').all(is_name) {
+    let is_part = |part: &str| part.len() <= PART_BYTES_MAX && is_name(part);
+    if key.len() <= KEY_BYTES_MAX && key.split('/').all(is_part) {
         return Ok(());
     }
     Err(format!(
         "{:?} is no key of a place: letters, digits, '.', '_', '-', in parts between slashes that begin with no dot; \
-         at most {KEY_BYTES_MAX} bytes",
+         at most {KEY_BYTES_MAX} bytes, and {PART_BYTES_MAX} in a part",
         key.chars().take(80).collect::<String>()
     ))
 }

@@ -50,6 +50,8 @@ pub enum Failure {
     Gone(PathBuf),
     /// An object has the name of a folder of this key.
     Taken(String),
+    /// There is a folder of this name. An empty one stays, since other processes may be filling it.
+    Folder(String),
     /// Another process took the draft for that of a dead one.
     Swept,
     /// The file system makes no hard links.
@@ -329,12 +331,12 @@ impl Place {
     }
 
     fn publish_kept(&self, draft: &Draft, key: &str) -> Found<bool> {
-        let (path, name) = split(key);
+        let (path, _) = split(key);
         let created = self.told(key, || {
             self.sync(draft.file.as_fd(), || "draft".to_owned())?;
             let folder = self.made(path)?;
             *enter(&self.synced).linking.entry(path.to_owned()).or_default() += 1;
-            let created = self.link(draft, &folder, name);
+            let created = self.link(draft, &folder, key);
             // Where this fails, each read of the folder syncs it from now on.
             self.sync(folder.as_fd(), || format!("entries of {path}"))?;
             let mut synced = enter(&self.synced);
@@ -353,13 +355,19 @@ impl Place {
         Ok(created)
     }
 
-    fn link(&self, draft: &Draft, folder: &OwnedFd, name: &str) -> Found<bool> {
+    fn link(&self, draft: &Draft, folder: &OwnedFd, key: &str) -> Found<bool> {
         let Some((new, draft)) = &draft.gone.0 else { return Err(Failure::Swept) };
+        let (_, name) = split(key);
         #[cfg(test)]
         enter(&self.steps).push("link".to_owned());
         match fs::linkat(new, draft.as_str(), folder, name, AtFlags::empty()) {
             Ok(()) => Ok(true),
-            Err(Errno::EXIST) => Ok(false),
+            Err(Errno::EXIST) => match fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(it) if FileType::from_raw_mode(it.st_mode) == FileType::Directory => {
+                    Err(Failure::Folder(key.to_owned()))
+                }
+                _ => Ok(false),
+            },
             Err(Errno::NOENT) => Err(Failure::Swept),
             Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
                 Err(Failure::NoLinks(self.root.clone()))
