@@ -139,6 +139,43 @@ def test_a_lease_that_ends_gives_the_job_to_another_worker_and_refuses_the_late_
         assert ask(server, "emails/ack", jobs=ids([again])).status == 200
 
 
+def test_a_job_that_is_done_can_be_acked_again_and_neither_fail_nor_take_longer(
+    tmp_path: Path,
+) -> None:
+    with Server(tmp_path / "events") as server:
+        for value in (b"a", b"b"):
+            server.post("/v1/queues/emails/put", value)
+        done, other = take(server, 1, limit=2)
+        for _ in range(2):
+            assert ask(server, "emails/ack", jobs=ids([done])).json == {"acked": 1}
+        for verb in ("extend", "nack"):
+            refused = ask(server, f"emails/{verb}", jobs=ids([done, other]))
+            assert (refused.status, refused.problem) == (409, "lease-expired")
+            assert (refused.json["jobs"], refused.json["settled"]) == (ids([done]), 1)
+            assert "it is done already" in refused.json["detail"]
+        assert numbers(server)[3:] == (1, 0)
+
+
+def test_a_take_that_is_refused_makes_neither_queue_nor_topic(tmp_path: Path) -> None:
+    with Server(tmp_path / "events") as server:
+        for status, members in (
+            (409, {"number": 2}),
+            (400, {"number": 1, "max_attempts": 0}),
+            (400, {"number": 1, "dead_letter": "lost"}),
+            (400, {"number": 1, "max_attempts": 2, "dead_letter": "emails"}),
+            (400, {"number": 1, "max_attempts": 2, "dead_letter": "/"}),
+            (400, {"number": 1, "lease": "213503982334d"}),
+        ):
+            refused = ask(server, "emails/take", worker="w", **members)
+            assert (refused.status, bool(refused.problem)) == (status, True), members
+        server.request("PUT", "/v1/topics/news", b'{"codec": "json"}')
+        assert (
+            server.post("/v1/queues/news/put", b"{", Content_Type="application/json").status == 400
+        )
+        assert server.get("/v1/queues").json == {"queues": []}
+        assert server.get("/v1/topics").json == {"topics": ["news"]}
+
+
 def test_a_job_that_fails_comes_again_later_and_at_last_is_a_dead_letter(tmp_path: Path) -> None:
     limits: dict[str, Any] = {"max_attempts": 2, "dead_letter": "lost"}
     with Server(tmp_path / "events") as server:
@@ -312,6 +349,9 @@ allow = ["read"]
         ("emails/nack", b'{"jobs": [], "reason": 5}', 400),
         ("emails/extend", b'{"jobs": [], "lease": "0s"}', 400),
         ("emails/extend", b'{"jobs": [], "lease": "99999999999999d"}', 400),
+        ("emails/extend", b'{"jobs": [], "lease": "213503982334d"}', 400),
+        ("emails/nack", b'{"jobs": [], "delay": "213503982334d"}', 400),
+        ("emails/ack", b'["w", []]', 400),
         ("emails/put?delay=99999d", b"x", 400),
         ("emails/put?partition=0", b"x", 400),
         ("emails/redrive", b"{}", 404),

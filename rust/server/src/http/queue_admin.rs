@@ -1,6 +1,6 @@
 //! Queues: their numbers, new jobs, dead letters that are put back, and the end of a queue.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -16,14 +16,12 @@ use super::App;
 use super::append::{Appending, PATIENCE, Sync, append_to};
 use super::asked::{Asked, Named};
 use super::problem::{Answer, Problem, exact};
-use super::queues::{about, empty, letters_of, may_create, with_letters};
+use super::queues::{about, bounded, empty, letters_of, may_create, with_letters};
 use super::topics::document;
 use crate::access::{Action, Kind, Principal};
 use crate::config::units::Span;
 use crate::store::read::blocking;
 
-/// Longest delay of a new job: a hundred years.
-const DELAY: Duration = Duration::from_secs(100 * 366 * 86_400);
 /// Most dead letters that a request puts back.
 const REDRIVEN: u64 = 10_000;
 
@@ -98,12 +96,9 @@ impl PutQuery {
     /// 400 for a delay that is too long.
     pub fn not_before(&self) -> Answer<Option<(String, Vec<u8>)>> {
         let Some(delay) = self.delay.filter(|delay| !delay.0.is_zero()) else { return Ok(None) };
-        if delay.0 > DELAY {
-            let detail = format!("a delay of {delay} is too long; the longest is 100 years");
-            return Err(Box::new(Problem::bad_request(detail)));
-        }
+        let delay = bounded("delay", delay)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let until = (now + delay.0).as_micros().to_string();
+        let until = (now + delay).as_micros().to_string();
         Ok(Some((NOT_BEFORE.to_owned(), until.into_bytes())))
     }
 }
@@ -125,8 +120,11 @@ pub async fn put(
     let (store, served, of) = (app.served.store().clone(), app.served.clone(), name.clone());
     let look = move || match store.queue_info(&of) {
         Ok(info) => Ok((info.topic, true)),
-        // A topic that is there says by its partitions whether it can have a queue.
-        Err(Error::UnknownQueue { .. }) if creates => Ok((of.clone(), served.topic(&of).is_ok())),
+        // A topic with several partitions can have none, and opening says so. Else a refused job makes no queue.
+        Err(Error::UnknownQueue { .. }) if creates => {
+            let is_refused = served.topic(&of).is_ok_and(|topic| topic.partitions() > 1);
+            Ok((of.clone(), is_refused))
+        }
         Err(error) => Err(error),
     };
     let (topic, opens_first) = blocking(look).await?;
@@ -159,7 +157,7 @@ pub async fn list(
         let shown = seen.map(|name| match store.queue_info(&name) {
             Ok(info) => shown(&info),
             // The state of one queue is corrupt; the others are well.
-            Err(error) => json!({ "queue": name, "error": error.to_string() }),
+            Err(error) => json!({ "queue": name, "error": Box::<Problem>::from(error).detail() }),
         });
         Ok(shown.collect::<Vec<_>>())
     });
@@ -222,7 +220,7 @@ pub async fn redrive(
     let (asked, queue): (Redrive, _) = about(&app, &principal, &name, &headers, body).await?;
     let topic = queue.queue().topic().clone();
     principal.may(Action::Append, Kind::Topic, topic.name())?;
-    let letters = letters_of(&queue, asked.dead_letter.as_ref())?;
+    let letters = letters_of(topic.name(), asked.dead_letter.as_ref())?;
     principal.may(Action::Read, Kind::Topic, &letters)?;
     let limit = asked.limit.unwrap_or(REDRIVEN).min(REDRIVEN);
     let served = app.served.clone();

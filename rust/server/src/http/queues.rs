@@ -33,6 +33,7 @@ use super::shape::Line;
 use super::topics::document;
 use crate::access::{Action, Kind, Principal};
 use crate::config::units::Span;
+use crate::store::append::Failure;
 use crate::store::queues::OpenQueue;
 use crate::store::read::{Share, blocking};
 use crate::store::workers::{Last, Name, NoWorker};
@@ -42,7 +43,9 @@ const TAKEN: u64 = 256;
 const SETTLED: usize = 1_000;
 /// The lease of a job where the request does not say.
 const LEASE: Duration = Duration::from_secs(60);
-const NO_LEASE: &str = "a lease is a millisecond at least";
+/// Longest lease, and longest delay of a job: a hundred years.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
+const DONE: &str = "it is done already: settle a job once, and drop this result";
 /// Longest name of a worker.
 const NAME: usize = 249;
 /// How long a repeated take waits for the first one, after its own wait.
@@ -137,25 +140,38 @@ impl Take {
             format!("a take needs worker, a name of 1 to {NAME} bytes")
         } else if self.number == 0 {
             "a take needs number: 1 at first, and one more for each further take".to_owned()
-        } else if self.lease().is_zero() {
-            NO_LEASE.to_owned()
         } else if self.limit == Some(0) {
             "limit is how many jobs to take, from 1 on".to_owned()
         } else {
-            return Ok(());
+            return expect_attempts(self.max_attempts, self.dead_letter.as_ref());
         };
         Err(Box::new(Problem::bad_request(detail)))
     }
+}
 
-    fn lease(&self) -> Duration {
-        self.lease.map_or(LEASE, |lease| lease.0)
+/// The lease that a request asks for.
+fn lease(asked: Option<Span>) -> Answer<Duration> {
+    let lease = bounded("lease", asked.unwrap_or(Span(LEASE)))?;
+    if lease.is_zero() {
+        return Err(Box::new(Problem::bad_request("a lease is a millisecond at least")));
     }
+    Ok(lease)
+}
+
+/// Refuse a time that no job can have.
+pub(super) fn bounded(what: &str, time: Span) -> Answer<Duration> {
+    if time.0 > LONGEST {
+        let detail = format!("a {what} of {time} is too long; the longest is 100 years");
+        return Err(Box::new(Problem::bad_request(detail)));
+    }
+    Ok(time.0)
 }
 
 /// A take as the pool does it.
 #[derive(Debug)]
 struct Taking {
     asked: Take,
+    lease: Duration,
     letters: Option<(u32, Topic)>,
     /// True where the last take is answered again.
     repeats: bool,
@@ -191,21 +207,25 @@ pub async fn take(
     let coding = Coding::accepted(&headers);
     drop(headers);
     asked.check()?;
-    let queue = open(&app, &principal, &name, may_create(&principal, &name)).await?;
-    let letters = letters(&app, &principal, &queue, asked.max_attempts, asked.dead_letter.as_ref());
-    let letters = letters.await?;
+    let lease = lease(asked.lease)?;
     let wait = asked.wait.map_or(Duration::ZERO, |wait| wait.0.min(WAIT_MAX));
-    let last = last(&app, &principal, &name, &asked, wait).await?;
+    let worker = || last(&app, &principal, &name, &asked, wait, lease);
+    // A number that is refused makes no queue, and a queue that is refused makes no worker known.
+    let known = if asked.number == 1 { None } else { Some(worker().await?) };
+    let found = find(&app, &principal, &name).await?;
+    let topic = found.as_ref().map_or(name.as_str(), |queue| queue.queue().topic().name());
+    let letters = letters(&app, &principal, topic, asked.max_attempts, asked.dead_letter.as_ref());
+    let letters = letters.await?;
+    let queue = match found {
+        Some(queue) => queue,
+        None => app.served.queue(&name, true).await?,
+    };
+    let last = match known {
+        Some(last) => last,
+        None => worker().await?,
+    };
     let repeats = asked.number == last.number;
-    if !repeats && asked.number != 1 && Some(asked.number) != last.number.checked_add(1) {
-        let detail = format!(
-            "the last take of worker {} had number {}: repeat that, or take with the next",
-            asked.worker, last.number
-        );
-        let problem = Problem::new(StatusCode::CONFLICT, "take-number", detail);
-        return Err(Box::new(problem.with("last", exact(last.number))));
-    }
-    let taking = Arc::new(Taking { asked, letters, repeats });
+    let taking = Arc::new(Taking { asked, lease, letters, repeats });
     let page = taking.page(&app, &queue, last, wait).await?;
     app.metrics.read_bytes.inc_by(page.text.len() as u64);
     let deadline = (version == Version::HTTP_2).then_some((app.config.limits.write_timeout.0, cut));
@@ -214,17 +234,18 @@ pub async fn take(
     Ok((coded, kind, held(page.share, page.text, deadline)).into_response())
 }
 
-/// Get the last take of the worker, once no other of its takes goes on.
+/// Get the last take of the worker, once no other of its takes goes on, if this one is that or follows it.
 async fn last(
     app: &App,
     principal: &Principal,
     queue: &str,
     asked: &Take,
     wait: Duration,
+    lease: Duration,
 ) -> Answer<OwnedMutexGuard<Last>> {
     let (principal, queue) = (principal.name().to_owned(), queue.to_owned());
     let name = Name { principal, queue, worker: asked.worker.clone() };
-    let time = wait.saturating_add(asked.lease());
+    let time = wait.saturating_add(lease);
     let worker =
         app.served.workers.get(&name, asked.number == 1, time).map_err(|why| match why {
             NoWorker::Unknown => {
@@ -238,13 +259,23 @@ async fn last(
             }
             NoWorker::Full => Problem::busy("as many workers have jobs as limits.workers allows"),
         })?;
-    tokio::select! {
-        last = worker.lock_owned() => Ok(last),
+    let last = tokio::select! {
+        last = worker.lock_owned() => last,
         () = tokio::time::sleep(wait + PATIENCE) => {
-            Err(Box::new(Problem::busy("another take of this worker still goes on")))
+            return Err(Box::new(Problem::busy("another take of this worker still goes on")));
         }
-        () = app.until_drained() => Err(Box::new(Problem::busy("the server ends"))),
+        () = app.until_drained() => return Err(Box::new(Problem::busy("the server ends"))),
+    };
+    let is_next = [Some(last.number), last.number.checked_add(1), Some(1)];
+    if !is_next.contains(&Some(asked.number)) {
+        let detail = format!(
+            "the last take of worker {} had number {}: repeat that, or take with the next",
+            asked.worker, last.number
+        );
+        let problem = Problem::new(StatusCode::CONFLICT, "take-number", detail);
+        return Err(Box::new(problem.with("last", exact(last.number))));
     }
+    Ok(last)
 }
 
 impl Taking {
@@ -347,7 +378,7 @@ impl Taking {
                 }
                 (fit, bytes) = (fit + 1, needed);
             }
-            let jobs = jobs.reserve(fit, self.asked.lease())?;
+            let jobs = jobs.reserve(fit, self.lease)?;
             if jobs.is_empty() {
                 return Ok(Found::Nothing(last));
             }
@@ -434,14 +465,14 @@ pub async fn ack(
     body: Body,
 ) -> Answer<Json<Value>> {
     let (asked, queue): (Ack, _) = about(&app, &principal, &name, &headers, body).await?;
-    let acked = settle(&queue, asked.jobs, None, Job::ack).await?;
+    let acked = settle(&queue, asked.jobs, None, true, Job::ack).await?;
     Ok(Json(json!({ "acked": acked })))
 }
 
 /// Say that jobs failed: they are delivered again, or become dead letters.
 ///
 /// # Errors
-/// As [`ack`].
+/// As [`ack`], and 409 for jobs that are done as well.
 pub async fn nack(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
@@ -450,18 +481,19 @@ pub async fn nack(
     body: Body,
 ) -> Answer<Json<Value>> {
     let (asked, queue): (Nack, _) = about(&app, &principal, &name, &headers, body).await?;
-    let letters = letters(&app, &principal, &queue, asked.max_attempts, asked.dead_letter.as_ref());
+    let delay = asked.delay.map(|delay| bounded("delay", delay)).transpose()?;
+    let (topic, reason) = (queue.queue().topic().name(), asked.reason);
+    let letters = letters(&app, &principal, topic, asked.max_attempts, asked.dead_letter.as_ref());
     let letters = letters.await?;
-    let (delay, reason) = (asked.delay.map(|delay| delay.0), asked.reason);
     let fails = move |job: &Job| job.nack(delay, &reason);
-    let nacked = settle(&queue, asked.jobs, letters, fails).await?;
+    let nacked = settle(&queue, asked.jobs, letters, false, fails).await?;
     Ok(Json(json!({ "nacked": nacked })))
 }
 
 /// Say that jobs take longer: their leases end so long after now.
 ///
 /// # Errors
-/// As [`ack`].
+/// As [`nack`].
 pub async fn extend(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
@@ -470,24 +502,22 @@ pub async fn extend(
     body: Body,
 ) -> Answer<Json<Value>> {
     let (asked, queue): (Extend, _) = about(&app, &principal, &name, &headers, body).await?;
-    let lease = asked.lease.map_or(LEASE, |lease| lease.0);
-    if lease.is_zero() {
-        return Err(Box::new(Problem::bad_request(NO_LEASE)));
-    }
+    let lease = lease(asked.lease)?;
     if let Some(worker) = asked.worker {
         let (principal, queue) = (principal.name().to_owned(), name);
         // It stays known as long as its jobs.
         let _ = app.served.workers.get(&Name { principal, queue, worker }, false, lease);
     }
-    let extended = settle(&queue, asked.jobs, None, move |job| job.extend(lease)).await?;
+    let extended = settle(&queue, asked.jobs, None, false, move |job| job.extend(lease)).await?;
     Ok(Json(json!({ "extended": extended })))
 }
 
-/// Settle each of these jobs, and count those that are settled.
+/// Settle each of these jobs, and count those that are settled. A job that is done counts as settled for an ack alone.
 async fn settle(
     queue: &Arc<OpenQueue>,
     jobs: Tickets,
     letters: Option<(u32, Topic)>,
+    is_ack: bool,
     run: impl Fn(&Job) -> falaj::Result<()> + Send + 'static,
 ) -> Answer<usize> {
     let settling = queue.call(move |queue| {
@@ -495,7 +525,12 @@ async fn settle(
         let (mut settled, mut lost) = (0, Vec::new());
         for ticket in jobs.0 {
             let done = match queue.reserved(&ticket) {
-                Ok(job) => job.map_or(Ok(()), |job| run(&job)),
+                Ok(Some(job)) => run(&job),
+                Ok(None) if is_ack => Ok(()),
+                Ok(None) => {
+                    let (queue, offset) = (queue.name().to_owned(), ticket.offset());
+                    Err(Error::LeaseExpired { queue, offset, why: DONE })
+                }
                 Err(error) => Err(error),
             };
             match done {
@@ -525,7 +560,9 @@ pub(super) async fn about<T: DeserializeOwned + Default>(
 ) -> Answer<(T, Arc<OpenQueue>)> {
     principal.may(Action::Read, Kind::Group, name)?;
     let asked = document(app, headers, body).await?;
-    Ok((asked, open(app, principal, name, false).await?))
+    let queue = app.served.queue(name, false).await?;
+    principal.may(Action::Read, Kind::Topic, queue.queue().topic().name())?;
+    Ok((asked, queue))
 }
 
 /// Whether a queue that is missing may be created, with its topic.
@@ -533,38 +570,39 @@ pub(super) fn may_create(principal: &Principal, name: &str) -> bool {
     [Kind::Group, Kind::Topic].iter().all(|kind| principal.may(Action::Create, *kind, name).is_ok())
 }
 
-/// Open a queue whose topic the principal may read.
-pub(super) async fn open(
-    app: &App,
-    principal: &Principal,
-    name: &str,
-    may_create: bool,
-) -> Answer<Arc<OpenQueue>> {
-    let queue = app.served.queue(name, may_create).await?;
-    principal.may(Action::Read, Kind::Topic, queue.queue().topic().name())?;
-    Ok(queue)
+/// Find a queue whose topic the principal may read. `None` where it is missing, and may be created over the topic of
+/// its name.
+async fn find(app: &App, principal: &Principal, name: &str) -> Answer<Option<Arc<OpenQueue>>> {
+    let found = match app.served.queue(name, false).await {
+        Err(Failure::Refused(Error::UnknownQueue { .. })) if may_create(principal, name) => None,
+        queue => Some(queue?),
+    };
+    let topic = found.as_ref().map_or(name, |queue| queue.queue().topic().name());
+    principal.may(Action::Read, Kind::Topic, topic)?;
+    Ok(found)
+}
+
+/// Refuse a bound of attempts that makes no sense.
+fn expect_attempts(max_attempts: Option<u32>, dead_letter: Option<&String>) -> Answer<()> {
+    let detail = match (max_attempts, dead_letter) {
+        (Some(0), _) => "max_attempts is a number from 1 on",
+        (None, Some(_)) => "dead_letter is where jobs go after max_attempts: give that as well",
+        _ => return Ok(()),
+    };
+    Err(Box::new(Problem::bad_request(detail)))
 }
 
 /// Open the topic of dead letters, where the request gives up jobs.
 async fn letters(
     app: &App,
     principal: &Principal,
-    queue: &OpenQueue,
+    topic: &str,
     max_attempts: Option<u32>,
     named: Option<&String>,
 ) -> Answer<Option<(u32, Topic)>> {
-    let Some(most) = max_attempts else {
-        return match named {
-            None => Ok(None),
-            Some(_) => Err(Box::new(Problem::bad_request(
-                "dead_letter is where jobs go after max_attempts: give that as well",
-            ))),
-        };
-    };
-    if most == 0 {
-        return Err(Box::new(Problem::bad_request("max_attempts is a number from 1 on")));
-    }
-    let name = letters_of(queue, named)?;
+    expect_attempts(max_attempts, named)?;
+    let Some(most) = max_attempts else { return Ok(None) };
+    let name = letters_of(topic, named)?;
     principal.may(Action::Append, Kind::Topic, &name)?;
     let may_create = principal.may(Action::Create, Kind::Topic, &name).is_ok();
     let served = Arc::clone(&app.served);
@@ -575,9 +613,8 @@ async fn letters(
     Ok(Some((most, topic.await?)))
 }
 
-/// The name of the topic with a queue's dead letters.
-pub(super) fn letters_of(queue: &OpenQueue, named: Option<&String>) -> Answer<String> {
-    let topic = queue.queue().topic().name();
+/// The name of the topic with the dead letters of a queue over this topic.
+pub(super) fn letters_of(topic: &str, named: Option<&String>) -> Answer<String> {
     let name = named.cloned().unwrap_or_else(|| format!("{topic}.dead"));
     if name == topic {
         let detail = "dead_letter is the queue's own topic: dead letters would become jobs again";
