@@ -8,8 +8,9 @@ use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use toml::{Table, Value};
+use tracing::level_filters::LevelFilter;
 
-use super::settings::{Config, HELP};
+use super::settings::{Config, HELP, Limits};
 
 /// Prefix of settings in the environment.
 const ENVIRONMENT: &str = "FALAJ_SERVER_";
@@ -306,6 +307,34 @@ fn print(config: &Config) -> String {
     text
 }
 
+impl Limits {
+    /// Refuse a limit of nothing where no request could keep it. No followers, members, workers or resets are a choice.
+    fn expect_some(&self) -> Result<(), String> {
+        let numbers = [("batch", self.batch), ("connections", self.connections)];
+        let sizes = [
+            ("body", self.body),
+            ("decoded_body", self.decoded_body),
+            ("record", self.record),
+            ("bytes_in_flight", self.bytes_in_flight),
+        ];
+        let times = [
+            ("header_timeout", self.header_timeout),
+            ("body_timeout", self.body_timeout),
+            ("write_timeout", self.write_timeout),
+            ("ping", self.ping),
+        ];
+        let numbers = numbers.map(|(name, number)| (name, number == 0, "1"));
+        let sizes = sizes.map(|(name, size)| (name, size.0 == 0, "\"1B\""));
+        let times = times.map(|(name, time)| (name, time.0.is_zero(), "\"1ms\""));
+        match numbers.into_iter().chain(sizes).chain(times).find(|(_, is_zero, _)| *is_zero) {
+            Some((name, _, least)) => Err(format!(
+                "limits.{name} is 0, and no request could keep it; write {least} or more"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Config {
     /// Refuse settings that contradict each other.
     ///
@@ -319,6 +348,7 @@ impl Config {
             return Err("tls.certificate and tls.key go together; give both or none".to_owned());
         }
         let limits = &self.limits;
+        limits.expect_some()?;
         if limits.record > limits.decoded_body {
             let (record, body) = (limits.record, limits.decoded_body);
             return Err(format!(
@@ -332,6 +362,12 @@ impl Config {
                 "limits.bytes_in_flight ({all}) is below limits.body ({body}) and limits.decoded_body ({decoded}) together, so a compressed body could wait without end"
             ));
         }
+        if let Some(part) = self.log.level.split(',').find(|part| !is_directive(part.trim())) {
+            return Err(format!(
+                "log.level: {part:?} is no level; write error, warn, info, debug, trace or off, or directives as \
+                 warn,falaj_server=debug"
+            ));
+        }
         if let Some(origin) = self.access.origins.iter().find(|origin| !is_origin(origin)) {
             return Err(format!(
                 "access.origins: {origin:?} is no origin; write it as https://app.example"
@@ -339,6 +375,11 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// True for a level, and for what says which level something has. A mere name would mean all lines of that module.
+fn is_directive(text: &str) -> bool {
+    text.contains('=') || text.parse::<LevelFilter>().is_ok()
 }
 
 fn is_origin(text: &str) -> bool {
@@ -460,8 +501,36 @@ mod tests {
             &["e", "--limits-record", "65MiB"],
             &["e", "--limits-bytes-in-flight", "127MiB"],
             &["e", "--access-origins", "app.example"],
+            &["e", "--log-level", "xx"],
+            &["e", "--log-level", "warn,falaj_server"],
         ] {
             assert!(read(arguments, &[]).is_err(), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_nothing_is_refused_by_its_name_where_no_request_could_keep_it() {
+        for (flag, zero) in [
+            ("limits-body", "0B"),
+            ("limits-decoded-body", "0B"),
+            ("limits-record", "0B"),
+            ("limits-bytes-in-flight", "0B"),
+            ("limits-batch", "0"),
+            ("limits-connections", "0"),
+            ("limits-header-timeout", "0s"),
+            ("limits-body-timeout", "0s"),
+            ("limits-write-timeout", "0s"),
+            ("limits-ping", "0s"),
+        ] {
+            let refused = read(&["e", &format!("--{flag}"), zero], &[]).unwrap_err();
+            let name = flag.replacen('-', ".", 1).replace('-', "_");
+            assert!(refused.starts_with(&format!("{name} is 0")), "{refused}");
+        }
+        for flag in ["followers", "members", "workers", "resets"] {
+            read(&["e", &format!("--limits-{flag}"), "0"], &[]).unwrap();
+        }
+        for level in ["debug", "warn,falaj_server=debug", "INFO", "off"] {
+            read(&["e", "--log-level", level], &[]).unwrap();
         }
     }
 
