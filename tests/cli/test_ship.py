@@ -64,7 +64,7 @@ def test_a_number_that_a_place_lost_or_never_had_ends_each_command_with_a_code(
     ):
         told = fails(falaj, 1, *words)
         assert f"{number.name} is missing, and the place has number 4: bring" in told
-        assert ("\t2\t" in told) == (words[0] == "place")  # the other origin is told of, too
+        assert ("\t2\t" in told) == (words[0] == "place")  # it lists the other origin, too
     assert not number.exists()
     falaj.ok("restore", "place", "-s", "x", "--origin", own, "--to-number", "2")
     number.write_bytes(body)

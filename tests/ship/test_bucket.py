@@ -317,12 +317,12 @@ def test_an_endpoint_that_is_no_url_is_shown_with_the_name_of_its_source(
     monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     shown = f"is a URL such as https://s3.example.com:9000, not {given!r}"
-    for call in (
-        lambda: open_place("s3://shop", endpoint=given),
-        lambda: open_place(f"s3://shop?endpoint={given}"),
+    for url, options in (
+        ("s3://shop", {"endpoint": given}),
+        (f"s3://shop?endpoint={given}", {}),
     ):
         with pytest.raises(InvalidArgument) as refused:
-            call()
+            open_place(url, **options)
         assert str(refused.value) == f"endpoint {shown}"
     for scheme, name in (
         ("s3", "AWS_ENDPOINT_URL"),

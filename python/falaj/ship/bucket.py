@@ -297,7 +297,7 @@ def _client(scheme: str, options: dict[str, str], allow_http: bool) -> dict[str,
     if endpoint:
         parts = _endpoint(name, endpoint)
         if parts.scheme == "http":
-            if not (allow_http or is_loopback(parts.hostname)):
+            if not (allow_http or is_loopback(parts.hostname or "")):
                 raise InvalidArgument(
                     f"the endpoint {parts.scheme}://{parts.netloc} takes bytes unencrypted: use"
                     " https, or allow_http=True in a network that you trust"

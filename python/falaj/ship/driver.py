@@ -314,8 +314,8 @@ def read_view(origin: Origin, patience: Patience, until: int | None = None) -> V
     """Read what an origin holds, now or at a number.
 
     A listing shows what lies behind the end that was found. If that is more than the next number,
-    a later reading must pass it: numbers are created in order, and a shipper stores a checkpoint
-    that covers one before it deletes it.
+    a later reading must pass it. Numbers are created in order, and a shipper deletes one only
+    below a checkpoint.
 
     Raises:
         HistoryDeleted: The numbers up to there are deleted.
