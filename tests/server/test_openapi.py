@@ -17,7 +17,7 @@ CONFIG = """
 # The schema cannot say all rules of the engine, such as which headers go together.
 positive_data_acceptance.enabled = false
 negative_data_rejection.expected-statuses = [
-    400, 401, 403, 404, 405, 406, 409, 412, 413, 415, 416, 503,
+    400, 401, 403, 404, 405, 406, 409, 410, 412, 413, 415, 416, 503,
 ]
 """
 OPTIONS = ("--max-examples", "12", "--seed", "1")

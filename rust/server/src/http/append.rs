@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::asked::{Asked, Named};
+use super::asked::{Asked, Meant, Named, one, whole};
 use super::bodies::{Form, Records};
 use super::problem::{Answer, Problem, exact};
 use super::{App, body};
@@ -116,26 +116,28 @@ pub(super) async fn append_to(
 ) -> Answer {
     principal.may(Action::Append, Kind::Topic, &name)?;
     let may_create = principal.may(Action::Create, Kind::Topic, &name);
+    let meant = Meant::by(headers)?;
     let producer = producer(headers, principal)?;
     let next = number(headers, "if-next")?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let form = Form::of(kind.unwrap_or_default());
-    let key = headers.get("falaj-key").map(|value| value.as_bytes().to_vec());
+    let key = one(headers, "falaj-key")?.map(|value| value.as_bytes().to_vec());
     let common = headers.iter().filter_map(|(name, value)| {
         let name = name.as_str().strip_prefix("falaj-header-")?;
         Some((name.to_owned(), value.as_bytes().to_vec()))
     });
     let common: Vec<_> = common.collect();
     let body = body::read(app, headers, body).await?;
-    let create = asked.create && may_create.is_ok();
+    let create = asked.create && may_create.is_ok() && !meant.is_given();
     let (of, sync) = (app.clone(), asked.sync.unwrap_or_default());
     let (topic, mut records) = match app.served.known(&name) {
         Some(topic) if body.bytes.len() <= READ_HERE => {
+            meant.expect(&name, &topic.settings().generation)?;
             let codec = topic.codec()?.unwrap_or(form.codec());
             let records = records_of(body, form, codec, app)?;
             (topic, records)
         }
-        _ => blocking(move || Ok(prepare(&of, &name, form, body, create))).await??,
+        _ => blocking(move || Ok(prepare(&of, &name, meant, form, body, create))).await??,
     };
     records.fill(key, common, asked.not_before);
     if let Some(other) = asked.partition.and_then(|asked| records.names_other_than(asked)) {
@@ -240,14 +242,18 @@ fn shown(partitions: &BTreeMap<u32, Range<u64>>) -> Vec<Part> {
 fn prepare(
     app: &App,
     name: &str,
+    meant: Meant,
     form: Form,
     body: body::Whole,
     create: bool,
 ) -> Answer<(Topic, Records)> {
     let found = match app.served.topic(name) {
         Err(Error::UnknownTopic { .. }) if create => None,
-        found => Some(found?),
+        found => Some(found.map_err(|error| meant.refused(name, error))?),
     };
+    if let Some(topic) = &found {
+        meant.expect(name, &topic.settings().generation)?;
+    }
     let codec = found.as_ref().map(Topic::codec).transpose()?.flatten();
     let records = records_of(body, form, codec.unwrap_or(form.codec()), app)?;
     let topic = match (codec, &found) {
@@ -322,8 +328,8 @@ pub(super) fn add(
 }
 
 pub(super) fn number(headers: &HeaderMap, name: &str) -> Answer<Option<u64>> {
-    let Some(value) = headers.get(name) else { return Ok(None) };
-    let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    let Some(value) = one(headers, name)? else { return Ok(None) };
+    let number = value.to_str().ok().and_then(|text| whole(text.trim()));
     number.map(Some).ok_or_else(|| {
         Box::new(Problem::bad_request(format!("the header {name} must be a whole number from 0")))
     })
@@ -336,7 +342,7 @@ pub(super) fn producer(
     principal: &Principal,
 ) -> Answer<Option<(String, SequenceSpan)>> {
     let sequence = number(headers, "falaj-sequence")?;
-    let name = headers.get("falaj-producer").map(|value| value.to_str().map(str::to_owned));
+    let name = one(headers, "falaj-producer")?.map(|value| value.to_str().map(str::to_owned));
     match (name, sequence) {
         (None, None) => Ok(None),
         (Some(Ok(name)), _) if name.is_empty() => {

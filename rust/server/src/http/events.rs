@@ -136,7 +136,7 @@ impl Stream {
         // Its files are still open here, and would just never grow.
         if topic.is_deleted() {
             let detail = format!("topic {} was deleted", topic.name());
-            return Err(Box::new(Problem::new(StatusCode::NOT_FOUND, "topic-deleted", detail)));
+            return Err(Box::new(Problem::new(StatusCode::GONE, "topic-deleted", detail)));
         }
         for i in 0..self.parts.len() {
             let this = (self.first + i) % self.parts.len();

@@ -123,7 +123,7 @@ fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue) {
         (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, PATCH, DELETE"),
         (
             header::ACCESS_CONTROL_ALLOW_HEADERS,
-            "authorization, content-type, if-next, falaj-key, falaj-producer, falaj-sequence, last-event-id",
+            "authorization, content-type, if-next, falaj-generation, falaj-key, falaj-producer, falaj-sequence, last-event-id",
         ),
         (header::ACCESS_CONTROL_MAX_AGE, "600"),
     ];

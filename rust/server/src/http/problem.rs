@@ -290,7 +290,7 @@ fn classify(error: &Error) -> (StatusCode, &'static str) {
         Error::UnknownTopic { .. } => (StatusCode::NOT_FOUND, "unknown-topic"),
         Error::UnknownQueue { .. } => (StatusCode::NOT_FOUND, "unknown-queue"),
         Error::UnknownGroup { .. } => (StatusCode::NOT_FOUND, "unknown-group"),
-        Error::TopicDeleted { .. } => (StatusCode::NOT_FOUND, "topic-deleted"),
+        Error::TopicDeleted { .. } => (StatusCode::GONE, "topic-deleted"),
         Error::RecordCompacted { .. } => (StatusCode::NOT_FOUND, "record-compacted"),
         Error::OffsetOutOfRange { .. } => {
             (StatusCode::RANGE_NOT_SATISFIABLE, "offset-out-of-range")

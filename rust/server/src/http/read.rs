@@ -11,7 +11,7 @@ use falaj::{Start, Topic, Visibility};
 use serde::Deserialize;
 
 use super::App;
-use super::asked::{Asked, Named};
+use super::asked::{Asked, Meant, Named};
 use super::compress::{Coding, compressed};
 use super::events::Stream;
 use super::frame::Frame;
@@ -126,19 +126,20 @@ pub async fn read(
     };
     let seen = text(&headers, &LAST_EVENT_ID)?.map(str::to_owned);
     let coding = Coding::accepted(&headers);
+    let meant = Meant::by(&headers)?;
     // They are parts of the connection's buffer: a follower that kept them would have two buffers.
     drop(headers);
     let served = std::sync::Arc::clone(&app.served);
-    let parts = blocking(move || {
-        let topic = served.topic(&name)?;
+    let open = move || {
+        let topic = meant.find(&served, &name)?;
         let topic = topic.with_visibility(query.visibility.unwrap_or_default().into());
         let all = 0..topic.partitions();
         let asked = query.partition.map_or(all, |one| one..one + 1);
         asked
             .map(|partition| Ok((topic.partition(partition)?, partition)))
-            .collect::<falaj::Result<Vec<_>>>()
-    })
-    .await?;
+            .collect::<Answer<Vec<_>>>()
+    };
+    let parts = blocking(move || Ok(open())).await??;
     let reading = |(topic, partition): (Topic, u32)| Reading {
         form: form.clone(),
         limit: query.limit.unwrap_or(LIMIT).min(app.config.limits.batch),

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::append::{PATIENCE, Sync, add, producer, shipped};
-use super::asked::Asked;
+use super::asked::{Asked, Meant};
 use super::bodies::{Records, each_of};
 use super::groups::cursors::{self, Cursors};
 use super::problem::{Answer, Problem, exact};
@@ -60,6 +60,7 @@ struct Asking<'a> {
 #[serde(deny_unknown_fields)]
 struct Sent<'a> {
     topic: String,
+    generation: Option<String>,
     partition: Option<u32>,
     if_next: Option<u64>,
     #[serde(borrow)]
@@ -197,7 +198,8 @@ fn part(app: &App, principal: &Principal, sent: &Sent<'_>, body: &body::Whole) -
     if sent.finish {
         principal.may(Action::Delete, Kind::Topic, &sent.topic)?;
     }
-    let topic = app.served.topic(&sent.topic)?;
+    let meant = Meant::of(sent.generation.as_deref())?;
+    let topic = meant.find(&app.served, &sent.topic)?;
     let topic = match topic.codec()? {
         Some(_) => topic,
         None => app.served.topic_with(&sent.topic, "bytes", false)?,

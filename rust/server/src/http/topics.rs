@@ -9,17 +9,18 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse as _;
 use axum::{Extension, Json};
 use falaj::report::TopicInfo;
-use falaj::{CompactOptions, Error, RetentionChange, Topic};
+use falaj::{CompactOptions, Error, RetentionChange, Store, Topic};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::asked::{Asked, Named};
+use super::asked::{Asked, Meant, Named};
 use super::problem::{Answer, Problem, exact};
 use super::shape::{iso, parse_iso};
 use super::{App, body};
 use crate::access::{Action, Kind, Principal};
 use crate::config::units::Span;
+use crate::store::Served;
 use crate::store::read::blocking;
 
 /// The methods that a topic takes by its own path.
@@ -145,11 +146,13 @@ pub async fn describe(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
     Named(name): Named<String>,
+    headers: HeaderMap,
 ) -> Answer<Json<Value>> {
     expect_topic(&name)?;
     principal.may(Action::Read, Kind::Topic, &name)?;
+    let meant = Meant::by(&headers)?;
     let store = app.served.store().clone();
-    let info = blocking(move || store.topic_info(&name)).await?;
+    let info = blocking(move || Ok(look(&store, &name, meant))).await??;
     Ok(Json(shown(info)?))
 }
 
@@ -162,14 +165,14 @@ pub async fn count(
     Extension(principal): Extension<Principal>,
     Named(name): Named<String>,
     Asked(query): Asked<CountQuery>,
+    headers: HeaderMap,
 ) -> Answer<Json<Value>> {
     principal.may(Action::Read, Kind::Topic, &name)?;
-    let served = std::sync::Arc::clone(&app.served);
-    let (topic, count) = blocking(move || {
-        let topic = served.topic(&name)?;
+    let meant = Meant::by(&headers)?;
+    let (topic, count) = on_topic(&app, name, meant, move |topic| {
         let topic = match query.partition {
             Some(partition) => topic.partition(partition)?,
-            None => topic,
+            None => topic.clone(),
         };
         let count = topic.count(..)?;
         Ok((topic, count))
@@ -216,38 +219,46 @@ pub async fn create(
 ) -> Answer {
     expect_topic(&name)?;
     principal.may(Action::Create, Kind::Topic, &name)?;
+    let meant = Meant::by(&headers)?;
     let asked: Settings = document(&app, &headers, body).await?;
     let served = std::sync::Arc::clone(&app.served);
-    let (existed, info) = blocking(move || {
-        let existed = served.topic(&name).is_ok();
-        let mut topic = served.store().topic_options(&name).create(true);
-        if let Some(partitions) = asked.partitions {
-            topic = topic.partitions(partitions);
-        }
-        if let Some(codec) = asked.codec {
-            topic = topic.codec(codec);
-        }
-        if let Some(log) = asked.log {
-            topic = topic.log(log);
-        }
-        if let Some(bytes) = asked.segment_bytes {
-            topic = topic.segment_bytes(bytes);
-        }
-        if let Some(interval) = asked.sync_interval {
-            topic = topic.sync_interval(interval.0);
-        }
-        if let Some(compacted) = asked.compacted {
-            topic = topic.compacted(compacted);
-        }
-        if let Some(limits) = asked.retention {
-            topic = topic.retention(limits.change());
-        }
-        topic.open()?;
-        Ok((existed, served.store().topic_info(&name)?))
-    })
-    .await?;
+    let open = move || Ok(opened(&served, &name, meant, asked));
+    let (existed, info) = blocking(open).await??;
     let status = if existed { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(shown(info)?)).into_response())
+}
+
+/// Open a topic with these settings, or create it; say whether it existed.
+fn opened(served: &Served, name: &str, meant: Meant, asked: Settings) -> Answer<(bool, TopicInfo)> {
+    if meant.is_given() {
+        meant.find(served, name)?;
+    }
+    let existed = served.topic(name).is_ok();
+    let mut topic = served.store().topic_options(name).create(!meant.is_given());
+    if let Some(partitions) = asked.partitions {
+        topic = topic.partitions(partitions);
+    }
+    if let Some(codec) = asked.codec {
+        topic = topic.codec(codec);
+    }
+    if let Some(log) = asked.log {
+        topic = topic.log(log);
+    }
+    if let Some(bytes) = asked.segment_bytes {
+        topic = topic.segment_bytes(bytes);
+    }
+    if let Some(interval) = asked.sync_interval {
+        topic = topic.sync_interval(interval.0);
+    }
+    if let Some(compacted) = asked.compacted {
+        topic = topic.compacted(compacted);
+    }
+    if let Some(limits) = asked.retention {
+        topic = topic.retention(limits.change());
+    }
+    let topic = topic.open().map_err(|error| meant.refused(name, error))?;
+    meant.expect(name, &topic.settings().generation)?;
+    Ok((existed, info_of(&topic)?))
 }
 
 /// Change the settings of a topic that can change.
@@ -263,8 +274,9 @@ pub async fn change(
 ) -> Answer<Json<Value>> {
     expect_topic(&name)?;
     principal.may(Action::Admin, Kind::Topic, &name)?;
+    let meant = Meant::by(&headers)?;
     let asked: Change = document(&app, &headers, body).await?;
-    on_topic(&app, name, move |topic| {
+    changed(&app, name, meant, move |topic| {
         // First, since they are what may be refused: then nothing has changed.
         if let Some(properties) = &asked.properties {
             let changes: Vec<_> =
@@ -287,11 +299,20 @@ pub async fn delete(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
     Named(name): Named<String>,
+    headers: HeaderMap,
 ) -> Answer<StatusCode> {
     expect_topic(&name)?;
     principal.may(Action::Delete, Kind::Topic, &name)?;
+    let meant = Meant::by(&headers)?;
     let store = app.served.store().clone();
-    blocking(move || store.delete_topic(&name)).await?;
+    let delete = move || {
+        if meant.is_given() {
+            // The engine deletes by name alone: a topic that is made again from here on would be deleted.
+            look(&store, &name, meant)?.settings?;
+        }
+        store.delete_topic(&name).map_err(|error| meant.refused(&name, error))
+    };
+    blocking(move || Ok(delete())).await??;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -309,21 +330,22 @@ pub async fn act(
     let (name, verb) = path.split_once(':').unwrap_or((&path, ""));
     let name = name.to_owned();
     let deletes = || principal.may(Action::Delete, Kind::Topic, &name);
+    let meant = Meant::by(&headers)?;
     match verb {
         "finish" => {
             deletes()?;
             document::<Empty>(&app, &headers, body).await?;
-            Ok(finish(&app, name).await?.into_response())
+            Ok(finish(&app, name, meant).await?.into_response())
         }
         "trim" => {
             deletes()?;
             let asked: Trim = document(&app, &headers, body).await?;
-            Ok(trim(&app, name, asked).await?.into_response())
+            Ok(trim(&app, name, meant, asked).await?.into_response())
         }
         "compact" => {
             principal.may(Action::Admin, Kind::Topic, &name)?;
             let asked: Compaction = document(&app, &headers, body).await?;
-            compact(&app, name, &asked).await
+            compact(&app, name, meant, &asked).await
         }
         _ => {
             let detail = format!("a topic takes no POST to {verb:?}");
@@ -350,9 +372,8 @@ fn expect_topic(path: &str) -> Answer<()> {
 #[serde(deny_unknown_fields)]
 struct Empty {}
 
-async fn finish(app: &App, name: String) -> Answer<Json<Value>> {
-    let (served, of) = (std::sync::Arc::clone(&app.served), name.clone());
-    let topic = blocking(move || served.topic(&of)).await?;
+async fn finish(app: &App, name: String, meant: Meant) -> Answer<Json<Value>> {
+    let topic = on_topic(app, name, meant, |topic| Ok(topic.clone())).await?;
     let ending = topic.clone();
     // On the thread of its log: what waits there was sent before.
     let ended = app.served.appends.run(&topic, true, PATIENCE, move || ending.finish()).await?;
@@ -362,10 +383,11 @@ async fn finish(app: &App, name: String) -> Answer<Json<Value>> {
         let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "durability-unknown", detail);
         return Err(Box::new(problem));
     }
-    on_topic(app, name, |_| Ok(())).await
+    let info = blocking(move || info_of(&topic)).await?;
+    Ok(Json(shown(info)?))
 }
 
-async fn trim(app: &App, name: String, asked: Trim) -> Answer<Json<Value>> {
+async fn trim(app: &App, name: String, meant: Meant, asked: Trim) -> Answer<Json<Value>> {
     let time = match asked.before_time.as_deref() {
         None => None,
         Some(text) => Some(parse_iso(text).ok_or_else(|| {
@@ -378,7 +400,7 @@ async fn trim(app: &App, name: String, asked: Trim) -> Answer<Json<Value>> {
         let detail = "a trim needs either before, an offset, or before_time";
         return Err(Box::new(Problem::bad_request(detail)));
     }
-    on_topic(app, name, move |topic| {
+    changed(app, name, meant, move |topic| {
         let topic = match partition {
             Some(partition) => topic.partition(partition)?,
             None => topic.clone(),
@@ -399,16 +421,14 @@ fn moment(ns: i64) -> SystemTime {
     moment.unwrap_or(epoch)
 }
 
-async fn compact(app: &App, name: String, asked: &Compaction) -> Answer {
+async fn compact(app: &App, name: String, meant: Meant, asked: &Compaction) -> Answer {
     let mut options = CompactOptions::default();
     options.seal = asked.seal;
     if let Some(tombstones) = asked.tombstones {
         options.tombstones = tombstones.0;
     }
-    let served = std::sync::Arc::clone(&app.served);
     let of = app.clone();
-    let done = blocking(move || {
-        let topic = served.topic(&name)?;
+    let done = on_topic(app, name, meant, move |topic| {
         let mut go_on = |_, _| if of.is_draining() { Err(Error::Interrupted) } else { Ok(()) };
         topic.compact(&options, &mut go_on)
     })
@@ -425,19 +445,50 @@ async fn compact(app: &App, name: String, asked: &Compaction) -> Answer {
     .into_response())
 }
 
-/// Do this with a topic, and answer with what it is then.
-async fn on_topic(
+/// Do this with the topic that is meant.
+async fn on_topic<T: Send + 'static>(
     app: &App,
     name: String,
-    run: impl FnOnce(&Topic) -> Result<(), Error> + Send + 'static,
-) -> Answer<Json<Value>> {
+    meant: Meant,
+    run: impl FnOnce(&Topic) -> Result<T, Error> + Send + 'static,
+) -> Answer<T> {
     let served = std::sync::Arc::clone(&app.served);
-    let info = blocking(move || {
-        run(&served.topic(&name)?)?;
-        served.store().topic_info(&name)
-    })
-    .await?;
-    Ok(Json(shown(info)?))
+    let run = move || Ok(run(&meant.find(&served, &name)?)?);
+    blocking(move || Ok(run())).await?
+}
+
+/// Likewise, and answer with what the topic is then.
+async fn changed(
+    app: &App,
+    name: String,
+    meant: Meant,
+    change: impl FnOnce(&Topic) -> Result<(), Error> + Send + 'static,
+) -> Answer<Json<Value>> {
+    let run = move |topic: &Topic| {
+        change(topic)?;
+        info_of(topic)
+    };
+    Ok(Json(shown(on_topic(app, name, meant, run).await?)?))
+}
+
+/// Look at the topic that is meant, without opening it.
+fn look(store: &Store, name: &str, meant: Meant) -> Answer<TopicInfo> {
+    let info = store.topic_info(name).map_err(|error| meant.refused(name, error))?;
+    if let Ok(settings) = &info.settings {
+        meant.expect(name, &settings.generation)?;
+    }
+    Ok(info)
+}
+
+/// Look at the topic of a handle, and at no other one that has its name now.
+fn info_of(topic: &Topic) -> Result<TopicInfo, Error> {
+    let info = topic.store().topic_info(topic.name())?;
+    match &info.settings {
+        Ok(settings) if settings.generation != topic.settings().generation => {
+            Err(Error::TopicDeleted { name: topic.name().to_owned() })
+        }
+        _ => Ok(info),
+    }
 }
 
 /// A topic as JSON.
