@@ -158,3 +158,14 @@ def test_each_part_needs_its_grant(tmp_path: Path) -> None:
             server.post("/v1/append", json.dumps({"parts": [mine]}).encode(), token=token).status
             == 201
         )
+
+
+def test_cursors_that_list_their_members_without_names_are_refused(tmp_path: Path) -> None:
+    shop(tmp_path)
+    with Server(tmp_path / "events") as server:
+        parts = [{"topic": "paid", "records": [{"value": "x"}]}]
+        body = {"parts": parts, "cursors": [["group", None, "orders", 0, 0, ""]]}
+        refused = server.post("/v1/append", json.dumps(body).encode())
+        assert (refused.status, refused.problem) == (400, "bad-request"), refused
+        assert "a JSON object" in refused.json["detail"]
+        assert ends(server)["paid"] == 0
