@@ -1,5 +1,10 @@
 //! Checks before each handler: Host, Origin, token. Each answer gets its security headers here.
 
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::task::Poll;
+
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
@@ -24,7 +29,7 @@ pub async fn gate(State(app): State<App>, mut request: Request, next: Next) -> R
     let version = request.version();
     let mut response = match admit(&app, &mut request) {
         Ok(Admitted::Preflight) => StatusCode::NO_CONTENT.into_response(),
-        Ok(Admitted::Yes) => next.run(request).await,
+        Ok(Admitted::Yes) => caught(next.run(request)).await,
         Err(problem) => {
             tracing::debug!(detail = problem.detail(), "refused");
             problem.into_response()
@@ -44,6 +49,26 @@ pub async fn gate(State(app): State<App>, mut request: Request, next: Next) -> R
         allow_origin(headers, origin);
     }
     response
+}
+
+/// Answer in the place of a handler that panicked: its client must hear that the outcome is unknown.
+async fn caught(handling: impl Future<Output = Response>) -> Response {
+    let mut handling = pin!(handling);
+    let polled = poll_fn(|cx| {
+        let poll = AssertUnwindSafe(|| handling.as_mut().poll(cx));
+        match std::panic::catch_unwind(poll) {
+            Ok(poll) => poll.map(Some),
+            Err(_) => Poll::Ready(None),
+        }
+    });
+    polled.await.unwrap_or_else(|| {
+        tracing::error!("a request was not handled in order: this is a fault of the server");
+        let detail = "the server failed at this request, and cannot say whether anything changed";
+        let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail);
+        problem
+            .remedy("look what is there, and report the fault with the server's log")
+            .into_response()
+    })
 }
 
 enum Admitted {
@@ -129,5 +154,23 @@ fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue) {
     ];
     for (name, value) in all {
         headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_handler_that_panics_is_answered_for_by_a_problem_document() {
+        let answer = caught(async {
+            tokio::task::yield_now().await;
+            panic!("planted")
+        });
+        let answer = answer.await;
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(answer.headers()[header::CONTENT_TYPE], "application/problem+json");
+        let answer = caught(async { StatusCode::NO_CONTENT.into_response() }).await;
+        assert_eq!(answer.status(), StatusCode::NO_CONTENT);
     }
 }
