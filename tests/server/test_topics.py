@@ -174,3 +174,52 @@ def test_each_request_about_a_topic_needs_its_grant(tmp_path: Path) -> None:
         made = server.request("PUT", "/v1/topics/orders-eu", b"", token=TOKENS["ingest"])
         assert made.status == 201
         assert server.get(TOPIC).json["finished"] is False
+
+
+@pytest.mark.parametrize("retention", [{"records": 0}, {"bytes": 2**63}, {"age": "0s"}])
+def test_a_change_of_which_one_part_is_refused_changes_nothing(
+    tmp_path: Path, retention: dict[str, Any]
+) -> None:
+    with Server(tmp_path / "events") as server:
+        send(server, "PUT", TOPIC)
+        before = server.get(TOPIC).json
+        asked = {"properties": {"k": "v"}, "compacted": True, "retention": retention}
+        refused = send(server, "PATCH", TOPIC, asked)
+        assert (refused.status, refused.problem) == (400, "invalid-argument"), refused
+        assert server.get(TOPIC).json == before
+
+
+def test_a_topic_goes_into_the_log_of_another_only_with_a_grant_to_create_that_one(
+    tmp_path: Path,
+) -> None:
+    file = principals(tmp_path / "principals.toml")
+    with Server(tmp_path / "events", "--access-principals", str(file)) as server:
+        token = TOKENS["ingest"]
+        for log, status in (("secret", 403), ("orders-all", 201), ("orders", 201)):
+            body = json.dumps({"log": log}).encode()
+            made = server.request("PUT", f"/v1/topics/orders-{status}-{log}", body, token=token)
+            assert made.status == status, made
+        assert server.get("/v1/topics/orders-403-secret").status == 404
+
+
+def test_a_create_shows_offsets_only_to_a_principal_that_may_read(tmp_path: Path) -> None:
+    file = principals(tmp_path / "principals.toml")
+    with falaj.open(tmp_path / "events") as store:
+        store.topic("orders").append(b"x")
+    with Server(tmp_path / "events", "--access-principals", str(file)) as server:
+        shown = server.request("PUT", TOPIC, b"{}", token=TOKENS["ingest"])
+        assert (shown.status, shown.json["partitions"]) == (200, [{"partition": 0}])
+        assert shown.json["generation"] == server.get(TOPIC).json["generation"]
+        assert send(server, "PUT", TOPIC, {}).json["partitions"][0]["end_offset"] == 1
+
+
+@pytest.mark.parametrize("partition", [1, 2**32 - 2, 2**32 - 1])
+def test_a_partition_that_there_is_not_is_refused_whatever_its_number(
+    tmp_path: Path, partition: int
+) -> None:
+    with Server(tmp_path / "events") as server:
+        send(server, "PUT", TOPIC)
+        for path in (f"{TOPIC}/records", f"{TOPIC}/count"):
+            for accept in ("application/json", "text/event-stream"):
+                refused = server.get(f"{path}?partition={partition}", Accept=accept)
+                assert (refused.status, refused.problem) == (400, "invalid-argument"), refused

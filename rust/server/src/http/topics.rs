@@ -221,11 +221,23 @@ pub async fn create(
     principal.may(Action::Create, Kind::Topic, &name)?;
     let meant = Meant::by(&headers)?;
     let asked: Settings = document(&app, &headers, body).await?;
+    if let Some(log) = &asked.log {
+        // The log is that of another topic, which may be in other hands.
+        principal.may(Action::Create, Kind::Topic, log)?;
+    }
+    let reads = principal.may(Action::Read, Kind::Topic, &name).is_ok();
     let served = std::sync::Arc::clone(&app.served);
     let open = move || Ok(opened(&served, &name, meant, asked));
     let (existed, info) = blocking(open).await??;
     let status = if existed { StatusCode::OK } else { StatusCode::CREATED };
-    Ok((status, Json(shown(info)?)).into_response())
+    let mut document = shown(info)?;
+    if existed && !reads {
+        let partitions = document["partitions"].as_array_mut().into_iter().flatten();
+        for one in partitions {
+            *one = json!({ "partition": one["partition"] });
+        }
+    }
+    Ok((status, Json(document)).into_response())
 }
 
 /// Open a topic with these settings, or create it; say whether it existed.
@@ -276,15 +288,17 @@ pub async fn change(
     principal.may(Action::Admin, Kind::Topic, &name)?;
     let meant = Meant::by(&headers)?;
     let asked: Change = document(&app, &headers, body).await?;
+    // All that may be refused comes before the first change.
+    let limits = asked.retention.as_ref().map(Limits::change);
+    limits.map_or(Ok(()), |limits| limits.validate())?;
     changed(&app, name, meant, move |topic| {
-        // First, since they are what may be refused: then nothing has changed.
         if let Some(properties) = &asked.properties {
             let changes: Vec<_> =
                 properties.iter().map(|(name, value)| (name.as_str(), value.as_deref())).collect();
             topic.set_properties(&changes)?;
         }
-        if let Some(limits) = &asked.retention {
-            topic.set_retention(&limits.change())?;
+        if let Some(limits) = &limits {
+            topic.set_retention(limits)?;
         }
         asked.compacted.map_or(Ok(()), |compacted| topic.set_compacted(compacted))
     })
