@@ -16,7 +16,7 @@ def again(server: Server) -> tuple[str, str]:
     found = []
     for value in (b"old", b"new"):
         server.request("DELETE", TOPIC)
-        assert server.post(f"{TOPIC}/records", value).status == 201
+        assert server.post(f"{TOPIC}/records?sync=durable", value).status == 201
         found.append(server.get(TOPIC).json["generation"])
     return found[0], found[1]
 

@@ -29,6 +29,11 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of a body that a thread of the HTTP door reads by itself. Another thread would cost more than the reading does.
 const READ_HERE: usize = 128 << 10;
 
+/// Bytes of one append that a new topic takes: a quarter of a segment, as the engine has them by default.
+const NEW_LIMIT: u64 = 16 << 20;
+/// Most bytes of a producer's name, that of its principal included.
+const PRODUCER: usize = 1 << 10;
+
 /// The query of an append.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -119,7 +124,7 @@ pub(super) async fn append_to(
     let meant = Meant::by(headers)?;
     let producer = producer(headers, principal)?;
     let next = number(headers, "if-next")?;
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = one(headers, header::CONTENT_TYPE.as_str())?.and_then(|kind| kind.to_str().ok());
     let form = Form::of(kind.unwrap_or_default());
     let key = one(headers, "falaj-key")?.map(|value| value.as_bytes().to_vec());
     let common = headers.iter().filter_map(|(name, value)| {
@@ -130,6 +135,7 @@ pub(super) async fn append_to(
     let body = body::read(app, headers, body).await?;
     let create = asked.create && may_create.is_ok() && !meant.is_given();
     let (of, sync) = (app.clone(), asked.sync.unwrap_or_default());
+    let terms = Terms { partition: asked.partition, next, sync };
     let (topic, mut records) = match app.served.known(&name) {
         Some(topic) if body.bytes.len() <= READ_HERE => {
             meant.expect(&name, &topic.settings().generation)?;
@@ -137,7 +143,10 @@ pub(super) async fn append_to(
             let records = records_of(body, form, codec, app)?;
             (topic, records)
         }
-        _ => blocking(move || Ok(prepare(&of, &name, meant, form, body, create))).await??,
+        _ => {
+            blocking(move || Ok(prepare(&of, &name, meant, form, body, create.then_some(terms))))
+                .await??
+        }
     };
     records.fill(key, common, asked.not_before);
     if let Some(other) = asked.partition.and_then(|asked| records.names_other_than(asked)) {
@@ -238,6 +247,40 @@ fn shown(partitions: &BTreeMap<u32, Range<u64>>) -> Vec<Part> {
     partitions.iter().map(each).collect()
 }
 
+/// The terms of an append that a new topic may not meet.
+#[derive(Clone, Copy)]
+struct Terms {
+    partition: Option<u32>,
+    next: Option<u64>,
+    sync: Sync,
+}
+
+impl Terms {
+    /// Refuse before the topic is created whatever the append would be refused for.
+    fn expect_of_new(self, name: &str, records: &Records, app: &App) -> Answer<()> {
+        let named = self.partition.filter(|partition| *partition > 0);
+        if let Some(partition) = named.or_else(|| records.names_other_than(0)) {
+            let detail = format!(
+                "topic {name:?} would be new, with partition 0 alone: there is no partition {partition}"
+            );
+            let problem = Problem::bad_request(detail);
+            return Err(Box::new(problem.remedy("create the topic with its partitions first")));
+        }
+        if let Some(expected) = self.next.filter(|next| *next > 0) {
+            let topic = name.to_owned();
+            return Err(Error::OffsetConflict { topic, partition: 0, expected, next: 0 }.into());
+        }
+        // The headers of blocks come on top.
+        if records.bytes() >= NEW_LIMIT {
+            return Err(Error::AppendTooLarge { bytes: records.bytes(), limit: NEW_LIMIT }.into());
+        }
+        if self.sync == Sync::Remote {
+            remote::expect_shipper(app.served.store())?;
+        }
+        Ok(())
+    }
+}
+
 /// Open the topic, and read the records as its codec wants them. A body with a mistake creates no topic.
 fn prepare(
     app: &App,
@@ -245,10 +288,10 @@ fn prepare(
     meant: Meant,
     form: Form,
     body: body::Whole,
-    create: bool,
+    creates: Option<Terms>,
 ) -> Answer<(Topic, Records)> {
     let found = match app.served.topic(name) {
-        Err(Error::UnknownTopic { .. }) if create => None,
+        Err(Error::UnknownTopic { .. }) if creates.is_some() => None,
         found => Some(found.map_err(|error| meant.refused(name, error))?),
     };
     if let Some(topic) = &found {
@@ -258,7 +301,13 @@ fn prepare(
     let records = records_of(body, form, codec.unwrap_or(form.codec()), app)?;
     let topic = match (codec, &found) {
         (Some(_), Some(topic)) => topic.clone(),
-        _ => app.served.topic_with(name, form.codec(), create)?,
+        (None, Some(_)) => app.served.topic_with(name, form.codec(), false)?,
+        (_, None) => {
+            if let Some(terms) = creates {
+                terms.expect_of_new(name, &records, app)?;
+            }
+            app.served.topic_with(name, form.codec(), true)?
+        }
     };
     Ok((topic, records))
 }
@@ -349,7 +398,14 @@ pub(super) fn producer(
             Err(Box::new(Problem::bad_request("the header falaj-producer must name a producer")))
         }
         (Some(Ok(name)), Some(sequence)) => {
-            Ok(Some((format!("{}/{name}", principal.name()), SequenceSpan::from(sequence))))
+            let name = format!("{}/{name}", principal.name());
+            if name.len() > PRODUCER {
+                let detail = format!(
+                    "the producer's name, behind that of its principal, has more than {PRODUCER} bytes"
+                );
+                return Err(Box::new(Problem::bad_request(detail)));
+            }
+            Ok(Some((name, SequenceSpan::from(sequence))))
         }
         (Some(Err(_)), _) => {
             Err(Box::new(Problem::bad_request("the header falaj-producer must be ASCII text")))

@@ -10,7 +10,8 @@
 
 use std::time::Duration;
 
-use falaj::{Error, Topic, Visibility};
+use falaj::internals::shipper::Shipper;
+use falaj::{Error, Store, Topic, Visibility};
 use tokio::time::{Instant, sleep_until};
 
 use super::Served;
@@ -18,6 +19,17 @@ use super::read::blocking;
 
 /// How often a wait looks whether the shipper lives: a process that dies wakes no other.
 const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// Check that a process ships the store, before a topic is created for an append that needs one.
+///
+/// # Errors
+/// `NoShipper`.
+pub fn expect_shipper(store: &Store) -> Result<(), Error> {
+    match store.info()?.shipper {
+        Shipper::Process(_) => Ok(()),
+        _ => Err(Error::NoShipper { store: store.path().to_path_buf(), offset: None }),
+    }
+}
 
 /// An append that waits.
 #[derive(Debug)]
