@@ -12,6 +12,7 @@ import pytest
 
 import falaj
 from server.doors import Server
+from server.test_door import TOKENS, principals
 from server.test_limits import gauge, wait
 
 PATH = "/v1/topics/orders/records"
@@ -26,10 +27,13 @@ class Event(NamedTuple):
 
 
 @contextmanager
-def follow(server: Server, path: str, last: str | None = None) -> Iterator[Iterator[Event]]:
+def follow(
+    server: Server, path: str, last: str | None = None, token: str = ""
+) -> Iterator[Iterator[Event]]:
     """Open a stream, and read its events."""
     connection = server.connect()
-    headers = {"Accept": "text/event-stream", "Authorization": f"Bearer {server.token}"}
+    authorization = f"Bearer {token or server.token}"
+    headers = {"Accept": "text/event-stream", "Authorization": authorization}
     connection.request("GET", path, None, headers | ({"Last-Event-ID": last} if last else {}))
     answer = connection.getresponse()
     try:
@@ -145,6 +149,18 @@ def test_a_stream_ends_with_its_topic(tmp_path: Path) -> None:
             assert [event.kind for event in stream] == ["message", "finished"]
 
 
+def test_a_stream_does_not_end_with_its_topic_before_it_has_shown_the_last_record(
+    tmp_path: Path,
+) -> None:
+    flags = ("--limits-ping", "20ms")
+    with falaj.open(tmp_path / "events") as store, Server(tmp_path / "events", *flags) as server:
+        topic = store.topic("orders")
+        topic.append(b"never shipped")
+        topic.finish()
+        with follow(server, f"{PATH}?visibility=remote") as stream:
+            assert [next(stream).kind for _ in range(3)] == ["", "", ""]
+
+
 def test_a_stream_without_news_shows_that_it_lives(tmp_path: Path) -> None:
     with falaj.open(tmp_path / "events") as store:
         store.topic("orders")
@@ -213,3 +229,26 @@ def test_a_topic_of_several_partitions_is_read_one_at_a_time(tmp_path: Path) -> 
         assert "partition=0" in refused.json["detail"]
         found = [server.get(f"{PATH}?partition={i}").json["records"] for i in range(2)]
         assert sorted(len(records) for records in found) == [0, 1]
+
+
+@pytest.mark.parametrize("keeps", ["its token", "nothing"])
+def test_a_stream_ends_once_its_principal_may_no_longer_read(tmp_path: Path, keeps: str) -> None:
+    file = principals(tmp_path / "principals.toml")
+    flags = ("--access-principals", str(file), "--limits-ping", "50ms")
+    with falaj.open(tmp_path / "events") as store, Server(tmp_path / "events", *flags) as server:
+        topic = store.topic("orders")
+        topic.append(b"old")
+        with follow(server, PATH, token=TOKENS["viewer"]) as stream:
+            assert next(stream).data["value"] == "old"
+            whole = file.read_text()
+            for text in (whole + "\n", whole.replace('"read"', "") if keeps == "its token" else ""):
+                file.write_text(text)
+                server.process.send_signal(signal.SIGHUP)
+                server.until_said("read again")
+                topic.append(b"new")
+                event = next(event for event in stream if event.kind)
+                if text == whole + "\n":
+                    assert event.data["value"] == "new"
+            kind = "forbidden" if keeps == "its token" else "unauthenticated"
+            assert (event.kind, event.data["type"]) == ("problem", f"urn:falaj:problem:{kind}")
+            assert list(stream) == []

@@ -3,13 +3,14 @@
 import selectors
 import socket
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 import falaj
-from server.doors import Server
+from server.doors import Reply, Server
 from server.test_limits import gauge, wait
 
 FOLLOWERS = 500
@@ -100,3 +101,57 @@ def test_a_record_that_is_larger_as_json_than_the_whole_budget_is_refused(tmp_pa
             "raise limits.bytes_in_flight",
         )
         assert gauge(server, "bytes_in_flight") == 0
+
+
+def test_a_wait_that_can_bring_nothing_ends_at_once(tmp_path: Path) -> None:
+    path = "/v1/topics/orders/records"
+    with falaj.open(tmp_path / "events") as store, Server(tmp_path / "events") as server:
+        store.topic("orders").append(b"last")
+        begun = time.monotonic()
+        nothing = server.get(f"{path}?limit=0", Accept="text/event-stream")
+        assert (nothing.status, nothing.body) == (200, b"")
+        assert server.get(f"{path}?limit=0&wait=60s").json["records"] == []
+        answers: list[Reply] = []
+        reading = threading.Thread(
+            target=lambda: answers.append(server.get(f"{path}?from=1&wait=60s"))
+        )
+        reading.start()
+        wait(lambda: gauge(server, "followers") == 1)
+        store.topic("orders").finish()
+        reading.join()
+        answers.append(server.get(f"{path}?from=1&wait=60s"))
+        assert [(one.status, one.json["next_offset"]) for one in answers] == [(200, 1)] * 2
+        assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize(("log", "again"), [("shop", False), ("orders", False), ("orders", True)])
+def test_a_wait_for_records_of_a_topic_ends_when_the_topic_is_deleted(
+    tmp_path: Path, log: str, again: bool
+) -> None:
+    with falaj.open(tmp_path / "events") as store, Server(tmp_path / "events") as server:
+        store.topic("orders", log=log).append(b"x")
+        store.topic("paid", log="shop")
+        answers: list[Reply] = []
+        path = "/v1/topics/orders/records?from=1&wait=60s"
+        reading = threading.Thread(target=lambda: answers.append(server.get(path)))
+        begun = time.monotonic()
+        reading.start()
+        wait(lambda: gauge(server, "followers") == 1)
+        store.delete_topic("orders")
+        if again:
+            store.topic("orders")
+        reading.join()
+        assert (answers[0].status, answers[0].problem) == (410, "topic-deleted")
+        assert time.monotonic() - begun < 30
+
+
+def test_a_kind_of_answer_with_no_weight_is_not_sent(tmp_path: Path) -> None:
+    with falaj.open(tmp_path / "events") as store, Server(tmp_path / "events") as server:
+        store.topic("orders").append(b"x")
+        for accept, kind in (
+            ("application/json, text/event-stream;q=0", "application/json"),
+            ("text/event-stream; Q=0.0, application/octet-stream", "application/octet-stream"),
+            ("application/json;q=0.5, text/event-stream;q=0.9", "text/event-stream"),
+        ):
+            answer = server.get("/v1/topics/orders/records?limit=1", Accept=accept)
+            assert answer.headers["content-type"] == kind, accept

@@ -10,18 +10,22 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use falaj::Start;
 use http_body::Frame;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::App;
+use super::asked::whole;
+use super::gate::bearer;
 use super::problem::{Answer, Problem};
 use super::read::{Deadline, Form, On, Reading, held, too_many_followers};
+use crate::access::{Access, Action, Kind};
 use crate::store::read::blocking;
 use crate::store::watch::{News, any};
 
@@ -33,6 +37,41 @@ struct Part {
     reading: Reading,
     next: u64,
     news: News,
+}
+
+/// The request of a stream.
+pub struct Begin {
+    pub(super) start: Start,
+    pub(super) seen: Option<String>,
+    pub(super) left: u64,
+    pub(super) deadline: Option<Deadline>,
+    pub(super) right: Right,
+}
+
+/// The right to read a topic, for as long as a stream lasts.
+pub(super) struct Right {
+    /// The permissions that were looked at last: none yet, since they may have changed since the request came in.
+    looked_at: Option<Arc<Access>>,
+    token: Option<String>,
+    topic: String,
+}
+
+impl Right {
+    /// That of a request which was let in.
+    pub(super) fn new(headers: &HeaderMap, topic: &str) -> Answer<Self> {
+        let token = bearer(headers)?.map(str::to_owned);
+        Ok(Self { looked_at: None, token, topic: topic.to_owned() })
+    }
+
+    /// Look again where the permissions were replaced.
+    fn expect(&mut self, app: &App) -> Answer<()> {
+        let now = app.access();
+        if self.looked_at.as_ref().is_none_or(|last| !Arc::ptr_eq(&now, last)) {
+            now.authenticate(self.token.as_deref())?.may(Action::Read, Kind::Topic, &self.topic)?;
+            self.looked_at = Some(now);
+        }
+        Ok(())
+    }
 }
 
 /// A stream between two turns.
@@ -47,6 +86,7 @@ pub struct Stream {
     /// Records that are sent before it ends.
     left: u64,
     deadline: Option<Deadline>,
+    right: Right,
     _following: OwnedSemaphorePermit,
 }
 
@@ -55,17 +95,10 @@ impl Stream {
     ///
     /// # Errors
     /// 400, 410 and 416 for a beginning that there is not, 503 for one follower too many.
-    pub async fn begin(
-        app: App,
-        parts: Vec<Reading>,
-        start: Start,
-        seen: Option<String>,
-        left: u64,
-        deadline: Option<Deadline>,
-    ) -> Answer<Self> {
-        let following = std::sync::Arc::clone(&app.followers)
-            .try_acquire_owned()
-            .map_err(|_| too_many_followers())?;
+    pub async fn begin(app: App, parts: Vec<Reading>, begin: Begin) -> Answer<Self> {
+        let Begin { start, seen, left, deadline, right } = begin;
+        let _following =
+            Arc::clone(&app.followers).try_acquire_owned().map_err(|_| too_many_followers())?;
         let generation = shown(&parts[0].topic.settings().generation);
         let partitions: Vec<u32> = parts.iter().map(|reading| reading.partition).collect();
         let seen = match seen {
@@ -87,7 +120,7 @@ impl Stream {
         })
         .await?;
         let (first, is_at_end) = (0, false);
-        Ok(Self { app, generation, parts, first, is_at_end, left, deadline, _following: following })
+        Ok(Self { app, generation, parts, first, is_at_end, left, deadline, right, _following })
     }
 
     /// Answer with the stream.
@@ -105,9 +138,16 @@ impl Stream {
     /// Wait for the next events. The state is gone once nothing comes after them.
     async fn turn(mut self: Box<Self>) -> (Option<Body>, Option<Box<Self>>) {
         let mut on = On::Pool;
+        // Nothing was asked for.
+        if self.left == 0 {
+            return (None, None);
+        }
         loop {
+            if let Err(problem) = self.right.expect(&self.app) {
+                return (Some(last(&problem)), None);
+            }
             // Before the look: all that a finished topic has is found by a look from now on.
-            let is_over = self.parts.iter().all(|part| part.reading.topic.is_finished());
+            let is_over = self.parts.iter().all(|part| part.reading.is_over());
             // All that came since the last look to the end is news, and so is the end of a topic.
             if !std::mem::take(&mut self.is_at_end) || is_over {
                 match self.look(on).await {
@@ -115,10 +155,7 @@ impl Stream {
                     Ok(Some(body)) => return (Some(body), Some(self)),
                     Ok(None) if is_over => return (Some(FINISHED.into()), None),
                     Ok(None) => {}
-                    Err(problem) => {
-                        let last = format!("event: problem\ndata: {}\n\n", problem.document());
-                        return (Some(last.into()), None);
-                    }
+                    Err(problem) => return (Some(last(&problem)), None),
                 }
             }
             let (app, ping) = (self.app.clone(), self.app.config.limits.ping.0);
@@ -132,12 +169,7 @@ impl Stream {
 
     /// Read what there is in the next partition that has something.
     async fn look(&mut self, on: On) -> Answer<Option<Body>> {
-        let topic = &self.parts[0].reading.topic;
-        // Its files are still open here, and would just never grow.
-        if topic.is_deleted() {
-            let detail = format!("topic {} was deleted", topic.name());
-            return Err(Box::new(Problem::new(StatusCode::GONE, "topic-deleted", detail)));
-        }
+        self.parts[0].reading.expect_there()?;
         for i in 0..self.parts.len() {
             let this = (self.first + i) % self.parts.len();
             let (before, after) = self.around(this);
@@ -167,6 +199,11 @@ impl Stream {
     }
 }
 
+/// The last event of a stream that cannot go on.
+fn last(problem: &Problem) -> Body {
+    format!("event: problem\ndata: {}\n\n", problem.document()).into()
+}
+
 /// The generation of a topic, as ids of events have it.
 pub(super) fn shown(generation: &[u8; 16]) -> String {
     generation[..8].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -185,11 +222,12 @@ pub fn resume(id: &str, generation: &str, partitions: &[u32]) -> Answer<Vec<u64>
     let mut offsets = Vec::new();
     for place in places.split(',') {
         let (partition, offset) = place.split_once(':').ok_or_else(strange)?;
-        let partition: u32 = partition.parse().map_err(|_| strange())?;
+        let partition =
+            whole(partition).and_then(|one| u32::try_from(one).ok()).ok_or_else(strange)?;
         if partitions.get(offsets.len()) != Some(&partition) {
             return Err(strange());
         }
-        offsets.push(offset.parse().map_err(|_| strange())?);
+        offsets.push(whole(offset).ok_or_else(strange)?);
     }
     if offsets.len() != partitions.len() {
         return Err(strange());

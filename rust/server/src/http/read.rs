@@ -7,13 +7,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header};
 use axum::response::{IntoResponse as _, Response};
-use falaj::{Start, Topic, Visibility};
+use falaj::{Error, Start, Topic, Visibility};
 use serde::Deserialize;
 
 use super::App;
-use super::asked::{Asked, Meant, Named};
+use super::asked::{Asked, Meant, Named, one};
 use super::compress::{Coding, compressed};
-use super::events::Stream;
+use super::events::{Begin, Right, Stream};
 use super::frame::Frame;
 use super::listen::Cut;
 use super::problem::{Answer, Problem, exact};
@@ -117,25 +117,32 @@ pub async fn read(
 ) -> Answer {
     principal.may(Action::Read, Kind::Topic, &name)?;
     let start = query.start()?;
-    let accept = text(&headers, &header::ACCEPT)?.unwrap_or("application/json");
-    let is_stream = accept.contains("text/event-stream");
-    let form = match accept {
-        lines if lines.contains("ndjson") => Form::Lines,
-        frames if frames.contains("octet-stream") => Form::Frames,
-        _ => Form::Document,
+    let accept = accepted(&headers)?;
+    let takes = |kind: &str| accept.iter().any(|accepted| accepted.contains(kind));
+    let is_stream = takes("text/event-stream");
+    let form = if takes("ndjson") {
+        Form::Lines
+    } else if takes("octet-stream") {
+        Form::Frames
+    } else {
+        Form::Document
     };
     let seen = text(&headers, &LAST_EVENT_ID)?.map(str::to_owned);
     let coding = Coding::accepted(&headers);
     let meant = Meant::by(&headers)?;
+    let right = is_stream.then(|| Right::new(&headers, &name)).transpose()?;
     // They are parts of the connection's buffer: a follower that kept them would have two buffers.
     drop(headers);
     let served = std::sync::Arc::clone(&app.served);
     let open = move || {
         let topic = meant.find(&served, &name)?;
         let topic = topic.with_visibility(query.visibility.unwrap_or_default().into());
-        let all = 0..topic.partitions();
-        let asked = query.partition.map_or(all, |one| one..one + 1);
+        let asked = match query.partition {
+            Some(one) => vec![one],
+            None => (0..topic.partitions()).collect(),
+        };
         asked
+            .into_iter()
             .map(|partition| Ok((topic.partition(partition)?, partition)))
             .collect::<Answer<Vec<_>>>()
     };
@@ -154,14 +161,15 @@ pub async fn read(
         return Err(Box::new(Problem::bad_request(detail)));
     }
     let deadline = (version == Version::HTTP_2).then_some((app.config.limits.write_timeout.0, cut));
-    if is_stream {
+    if let Some(right) = right {
         if query.wait.is_some() {
             return Err(Box::new(Problem::bad_request(
                 "a stream of events waits by itself: leave out wait",
             )));
         }
         let left = query.limit.unwrap_or(u64::MAX);
-        let stream = Stream::begin(app, parts, start, seen, left, deadline).await?;
+        let begin = Begin { start, seen, left, deadline, right };
+        let stream = Stream::begin(app, parts, begin).await?;
         return Ok(stream.answer());
     }
     let reading = parts.swap_remove(0);
@@ -172,9 +180,27 @@ pub async fn read(
     Ok((coded, answer(&form, page, deadline)).into_response())
 }
 
+/// The kinds of answers that a client takes, by its `Accept`: those of weight 0 are none.
+fn accepted(headers: &HeaderMap) -> Answer<Vec<String>> {
+    let mut kinds = Vec::new();
+    for value in headers.get_all(header::ACCEPT) {
+        let text = value
+            .to_str()
+            .map_err(|_| Box::new(Problem::bad_request("the header accept must be ASCII text")))?;
+        for range in text.to_ascii_lowercase().split(',') {
+            let (kind, parameters) = range.split_once(';').unwrap_or((range, ""));
+            let mut weights = parameters.split(';').filter_map(|one| one.trim().strip_prefix("q="));
+            if !weights.any(|weight| weight.trim().parse::<f32>() == Ok(0.0)) {
+                kinds.push(kind.trim().to_owned());
+            }
+        }
+    }
+    Ok(kinds)
+}
+
 /// The text of a header, if there is one.
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Answer<Option<&'a str>> {
-    headers.get(name).map(HeaderValue::to_str).transpose().map_err(|_| {
+    one(headers, name.as_str())?.map(HeaderValue::to_str).transpose().map_err(|_| {
         Box::new(Problem::bad_request(format!("the header {name} must be ASCII text")))
     })
 }
@@ -256,23 +282,45 @@ pub(super) struct Reading {
 impl Reading {
     /// Read once; if there is nothing, wait for news and read again.
     async fn page(&self, app: &App, start: Start, wait: Duration) -> Answer<Page> {
-        // Before the look: what comes after it is news.
+        let wait = if self.limit == 0 { Duration::ZERO } else { wait };
+        // Before the look: what comes after it is news, and nothing comes after the end of a topic.
+        let mut is_over = !wait.is_zero() && self.is_over();
         let mut news =
             (!wait.is_zero()).then(|| app.served.watcher.subscribe(&self.topic, self.partition));
         let mut page = self.look(app, start, On::Pool).await?;
-        let Some(news) = news.as_mut().filter(|_| page.records == 0) else { return Ok(page) };
+        let Some(news) = news.as_mut().filter(|_| page.records == 0 && !is_over) else {
+            return Ok(page);
+        };
         let _following = app.followers.try_acquire().map_err(|_| too_many_followers())?;
         let end = tokio::time::Instant::now() + wait;
-        while page.records == 0 {
+        while page.records == 0 && !is_over {
             tokio::select! {
                 () = news.wait() => {
+                    self.expect_there()?;
+                    is_over = self.is_over();
                     page = self.look(app, Start::Offset(page.next), On::Pool).await?;
                 }
                 () = tokio::time::sleep_until(end) => break,
                 () = app.until_drained() => break,
             }
         }
+        if page.records == 0 {
+            self.expect_there()?;
+        }
         Ok(page)
+    }
+
+    /// Refuse a topic that was deleted since it was opened: its files are still open here, and would just never grow.
+    pub(super) fn expect_there(&self) -> Answer<()> {
+        let name = self.topic.name().to_owned();
+        if self.topic.is_deleted() { Err(Error::TopicDeleted { name }.into()) } else { Ok(()) }
+    }
+
+    /// True if a look from now on finds all that the topic will ever have.
+    pub(super) fn is_over(&self) -> bool {
+        let end = |topic: &Topic| topic.end_offset().ok();
+        self.topic.is_finished()
+            && end(&self.topic) == end(&self.topic.with_visibility(Visibility::Visible))
     }
 
     /// Read once, within a share of the budget. A record that needs more than what was asked for is read again with
