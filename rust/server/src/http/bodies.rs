@@ -231,6 +231,14 @@ impl Records {
         is_alone.then(|| self.values.iter().map(|place| &self.held.bytes[place.clone()]))
     }
 
+    /// Return the bytes of all values and keys.
+    pub fn bytes(&self) -> u64 {
+        let key = self.common.key.as_ref().map_or(0, Vec::len);
+        let parts = self.all.iter().flat_map(|one| [&one.value, &one.key]).flatten();
+        let all = self.values.iter().chain(parts).map(|place| place.len() as u64);
+        all.sum::<u64>() + (key * self.len()) as u64
+    }
+
     /// Return a partition that a record names, and that is another one than this.
     pub fn names_other_than(&self, partition: u32) -> Option<u32> {
         self.all.iter().filter_map(|one| one.partition).find(|named| *named != partition)

@@ -52,7 +52,7 @@ struct Asking<'a> {
     #[serde(borrow)]
     parts: &'a RawValue,
     #[serde(default)]
-    cursors: Vec<body::Members<cursors::Sent>>,
+    cursors: Vec<cursors::Sent>,
 }
 
 /// A part as it is sent.
@@ -176,7 +176,7 @@ fn parts(
     });
     match refused {
         Some(problem) => Err(problem),
-        None => read.map(|()| (found, asking.cursors.into_iter().map(|one| one.0).collect())),
+        None => read.map(|()| (found, asking.cursors)),
     }
 }
 
