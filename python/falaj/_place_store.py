@@ -77,7 +77,9 @@ class PlaceStore(Store):
         )
 
     def refresh(self, number: int | None = None) -> None:
-        """Look now whether the place has more; needed only with `follow=False`.
+        """Look now whether the place has more, and show it when this returns.
+
+        Needed only with `follow=False`: otherwise the store looks by itself.
 
         Args:
             number: A number that the place has: readers see at least that when this returns.
@@ -86,6 +88,7 @@ class PlaceStore(Store):
             PlaceError: The place refuses, or gives no answer.
             HistoryDeleted: It does not have the number.
             InvalidArgument: No place has such a number.
+            HandleClosed: It was closed, or belongs to the process that this one was forked from.
 
         Example:
             >>> _ = store.topic("orders").append(b"first")

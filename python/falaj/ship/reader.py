@@ -2,20 +2,31 @@
 
 Owns the thread that asks for the next number, with pauses from 50 milliseconds to one second. If
 the place does not answer, readers keep what they have, and the thread asks again.
-Invariant: the view is what `protocol` said to believe and to apply, and each state that readers see
+Invariants: where there is a thread, it alone drives the driver, and all others ask it to look.
+The view is what `protocol` said to believe and to apply, and each state that readers see
 is a beginning of the next. `replica` changes the files; `protocol` decides what is true.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from falaj.errors import CorruptData, Error, HistoryDeleted
+from falaj.errors import (
+    CorruptData,
+    Error,
+    HandleClosed,
+    HistoryDeleted,
+    PlaceUnreachable,
+)
 from falaj.ship import messages as say
 from falaj.ship.driver import Driver
 from falaj.ship.objects import Patience, Stopped
+from falaj.ship.place import error as error_of
 from falaj.ship.protocol import Reading
 from falaj.ship.replica import Replica
 
@@ -67,8 +78,9 @@ class Reader:
         self.checked_us = 0
         self._stop = self._later.stop
         self._changed = threading.Condition()
-        self._renewals = self._asked = 0
-        self._wake = threading.Event()
+        self._asked = self._again = self._answered = 0
+        self._failed: Exception | None = None
+        self._wake, self._made_by = threading.Event(), os.getpid()
         waits = Patience(PATIENCE_S, self._stop)
         self._seen = self._seen_us = 0
         self.directory = cache.new_view()
@@ -150,18 +162,22 @@ class Reader:
             self._wake.wait(pause)
             self._wake.clear()
             if self._stop.is_set():
-                return
-            asked = self._asked
+                break
+            with self._changed:
+                asked, again = self._asked, self._again > self._answered
+            failed = None
             try:
-                news = self._look(again=asked > self._renewals)
+                news = self._look(again=again)
                 pause = PAUSE_FIRST_S if news else min(pause * 2, PAUSE_MOST_S)
             except Stopped:
-                return
-            except Exception:  # noqa: BLE001  # `error` has it, and readers keep what they have
-                pause = RENEW_S
+                break
+            except Exception as error:  # noqa: BLE001  # readers keep what they have
+                failed, pause = error, RENEW_S
             with self._changed:
-                self._renewals = max(self._renewals, asked)
+                self._answered, self._failed = asked, failed
                 self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
 
     def _look(self, *, again: bool = False) -> bool:
         """Ask the place for what comes next, and show it; return whether there was more.
@@ -181,17 +197,18 @@ class Reader:
                 self._heard = self._looked
             if news:
                 self._show(self._driver)
-        except Exception as error:
-            if not isinstance(error, Stopped):
-                self.error, self._driver = error, None
+        except BaseException as error:
+            self._driver = None  # it waits for an answer that nothing gives it now
+            if isinstance(error, Exception) and not isinstance(error, Stopped):
+                self.error = error
             raise
         self.error, self.checked_us = None, time.time_ns() // 1000
         return news
 
-    # --- Without a thread ------------------------------------------------------------------------
+    # --- For other threads -----------------------------------------------------------------------
 
     def refresh(self, number: int | None = None, pause: float = 0.0) -> None:
-        """Ask the place for later numbers, in this thread.
+        """Ask the place for later numbers, in the thread that follows it if there is one.
 
         Args:
             number: A number that the place has: readers see it when this returns.
@@ -200,20 +217,71 @@ class Reader:
         Raises:
             PlaceError: The place refuses, or gave no answer.
             HistoryDeleted: It does not have the number.
+            HandleClosed: It was closed, or belongs to the process that this one was forked from.
         """
-        with self._turn:
+        self._expect_open()
+        with self._turn if self._thread is None else contextlib.nullcontext():
             if number is None:
                 if time.monotonic() - self._looked >= pause:
-                    self._look()
+                    self._ask()
                 return
             for again in (False, True):
                 if self._seen < number:
-                    self._look(again=again)
+                    self._ask(again=again)
             if self._seen < number:
                 where = self.origin.where("")
                 raise HistoryDeleted(
-                    f"{where} ends at number {self._seen}, and had {number} before"
+                    f"{where} has no number {number}: it ends at number {self._seen}; check the "
+                    "place and the origin"
                 )
+
+    def _ask(self, *, again: bool = False) -> None:
+        """Look, or have the thread look.
+
+        Raises:
+            PlaceUnreachable: It gave no answer for as long as one is awaited.
+        """
+        try:
+            if self._thread is None:
+                self._look(again=again)
+            elif not self._is_answered(again):
+                raise self._silence()
+            elif self._failed is not None:
+                raise copy.copy(self._failed) from self._failed
+        except Exception:
+            self._expect_open()
+            raise
+        self._expect_open()
+
+    def _expect_open(self) -> None:
+        url = self.origin.place.url
+        if self._stop.is_set():
+            raise HandleClosed(f"{url} was closed: open it again") from None
+        if self._made_by != os.getpid():
+            raise HandleClosed(f"another process opened {url}: open it in this one, too")
+
+    def _is_answered(self, again: bool) -> bool:
+        """Have the thread look; return whether it did."""
+        with self._changed:
+            self._asked = mine = self._asked + 1
+            if again:
+                self._again = mine
+            self._wake.set()
+            return self._changed.wait_for(
+                lambda: self._answered >= mine or self._stop.is_set(), PATIENCE_S
+            )
+
+    def _silence(self) -> Error:
+        """Make the error of a place that gave the thread no answer."""
+        if isinstance(self.error, PlaceUnreachable):
+            return copy.copy(self.error)
+        url = self.origin.place.url
+        return error_of(
+            PlaceUnreachable,
+            f"{url} gave no answer for {PATIENCE_S:g} seconds: readers keep what they have; "
+            "check the network, and try again",
+            url,
+        )
 
     def _renew(self) -> bool:
         """Have the place read again, for a reader that did not find what its view names."""
@@ -221,8 +289,6 @@ class Reader:
             with self._turn:
                 self._look(again=True)
             return True
-        with self._changed:
-            self._asked = mine = self._renewals + 1
-            self._wake.set()
-            done = self._changed.wait_for(lambda: self._renewals >= mine, PATIENCE_S)
-        return done and not isinstance(self.error, CorruptData)
+        if self._made_by != os.getpid():
+            return False
+        return self._is_answered(again=True) and not isinstance(self._failed, CorruptData)
