@@ -10,6 +10,7 @@ removed. Which segments a view has is left to `replica`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -17,6 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from falaj import _core
+from falaj._paths import local_path
+from falaj.errors import (
+    Error,
+    InvalidArgument,
+    NoSpace,
+    PathNotFound,
+    PermissionDenied,
+    SystemCallFailed,
+)
 from falaj.ship.shapes import FIRST_BLOCK
 
 if TYPE_CHECKING:
@@ -24,19 +34,65 @@ if TYPE_CHECKING:
 
     from falaj.ship.shapes import Segment
 
-__all__ = ["CACHE_BYTES", "Cache", "ViewDirectory", "default_cache"]
+__all__ = ["CACHE_BYTES", "Cache", "ViewDirectory", "default_cache", "named_after"]
 
 CACHE_BYTES = 4 << 30
 _CHUNK = 4 << 20
+
+_DIRECTORY = "it has to be a directory, in which directories can be made"
+_SPACE, _RIGHTS = "free some space there", "give this user the rights to write there"
+_KINDS: dict[int, tuple[type[Error], str]] = {
+    errno.ENOSPC: (NoSpace, _SPACE),
+    errno.EDQUOT: (NoSpace, _SPACE),
+    errno.EFBIG: (NoSpace, "raise the limit of file sizes"),
+    errno.EACCES: (PermissionDenied, _RIGHTS),
+    errno.EPERM: (PermissionDenied, _RIGHTS),
+    errno.EROFS: (PermissionDenied, _RIGHTS),
+    errno.ENOENT: (PathNotFound, _DIRECTORY),
+    errno.ENOTDIR: (InvalidArgument, _DIRECTORY),
+    errno.EEXIST: (InvalidArgument, _DIRECTORY),
+    errno.ENAMETOOLONG: (InvalidArgument, "its path is too long"),
+}
 
 
 def default_cache() -> Path:
     """Return the directory of the cache: `FALAJ_CACHE`, else below the user's cache."""
     given = os.environ.get("FALAJ_CACHE")
     if given:
-        return Path(given).expanduser()
+        return Path(local_path(given, "FALAJ_CACHE"))
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "falaj"
+    if base.startswith("/"):
+        return Path(base, "falaj")
+    try:
+        return Path.home() / ".cache" / "falaj"
+    except RuntimeError:
+        raise InvalidArgument(
+            "this user has no home directory for the cache: name a directory with cache= or "
+            "FALAJ_CACHE"
+        ) from None
+
+
+@contextlib.contextmanager
+def named_after(cache: Path) -> Iterator[None]:
+    """Let each error of the operating system be one that names the cache, and what helps."""
+    try:
+        yield
+    except Error as error:
+        if type(error) is not NoSpace or error.path == os.fspath(cache):
+            raise
+        raise _named(cache, errno.ENOSPC) from error
+    except OSError as error:
+        raise _named(cache, error.errno or errno.EIO) from error
+
+
+def _named(cache: Path, number: int) -> Error:
+    kind, helps = _KINDS.get(number, (SystemCallFailed, "look at its disk"))
+    made = kind(
+        f"the cache {cache} cannot be used: {os.strerror(number)}; {helps}, or name another "
+        "directory with cache= or FALAJ_CACHE"
+    )
+    made.path = os.fspath(cache)
+    return made
 
 
 class ViewDirectory:
@@ -69,13 +125,19 @@ class Cache:
     Args:
         path: The directory.
         most: Bytes of segments that it keeps; the least recently used go first.
+
+    Raises:
+        NoSpace: Its disk is full.
+        InvalidArgument, SystemCallFailed: It cannot be a directory of this user.
     """
 
     def __init__(self, path: Path, most: int) -> None:
         self.path, self.most = path, most
-        self._segments, self._views = path / "segments", path / "views"
-        for each in (self._segments, self._views):
-            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with named_after(path):
+            self.path = path.absolute()
+            self._segments, self._views = self.path / "segments", self.path / "views"
+            for each in (self._segments, self._views):
+                each.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @contextlib.contextmanager
     def _alone(self, path: Path) -> Iterator[None]:
@@ -89,7 +151,7 @@ class Cache:
 
     def new_view(self) -> ViewDirectory:
         """Make a directory for a view; remove what dead processes left."""
-        with self._alone(self._views / "lock"):
+        with named_after(self.path), self._alone(self._views / "lock"):
             self._sweep()
             self.shrink()  # one may have died before it did
             path = self._views / os.urandom(8).hex()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from falaj import _core
 from falaj.errors import CorruptData, HandleClosed
 from falaj.ship.ahead import AHEAD_BYTES, Ahead
+from falaj.ship.cache import named_after
 from falaj.ship.fetching import Target, checked, fetch
 from falaj.ship.objects import IN_FLIGHT
 from falaj.ship.shapes import FIRST_BLOCK, File, Segment
@@ -103,13 +104,14 @@ class Replica:
 
         self.files = _core.PlaceView(directory.store, bring)
         # Errors of writers name the place, which they find here.
-        directory.path.joinpath("place.url").write_text(origin.place.url, encoding="utf-8")
+        with named_after(cache.path):
+            directory.path.joinpath("place.url").write_text(origin.place.url, encoding="utf-8")
 
     # --- What the place has now ------------------------------------------------------------------
 
     def apply(self) -> None:
         """Bring the directory to the view: logs that were read, and small files."""
-        with self.changing:
+        with self.changing, named_after(self.cache.path):
             view = self.view
             for name in view.logs.keys() - self._logs.keys():
                 self.files.begin_log(name)
@@ -198,14 +200,18 @@ class Replica:
 
     def _fill(self, name: str, segment: Segment, path: Path) -> None:
         """Make a whole file of a segment from the place."""
-        self.files.blank(path, name, _told(segment))
         targets = [
             Target(name, segment.sequence, each, min(each.stop, segment.length) - each.position)
             for each in segment.pieces
             if each.position < segment.length
         ]
         targets.sort(key=lambda each: (each.piece.key, each.piece.offset))
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self.files.blank(path, name, _told(segment))
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
         def write(target: Target, data: bytes, start: int, stop: int) -> bool:
             found = checked(target, data, start, stop)
@@ -250,6 +256,10 @@ class Replica:
             self._bring_once(name, sequence, whole=True)
 
     def _bring_once(self, name: str, sequence: int | None, whole: bool) -> None:
+        with named_after(self.cache.path):
+            self._bring_named(name, sequence, whole)
+
+    def _bring_named(self, name: str, sequence: int | None, whole: bool) -> None:
         if sequence is None:
             return self._bring_log(name)
         with self.lock:
