@@ -133,8 +133,8 @@ def changes(given: Mapping[str, Any]) -> Changes:
     return told
 
 
-def limit(name: str, value: object) -> int | None:
-    """Check a limit: a whole number from 1 on, or None.
+def limit(name: str, value: object, none: str = "no limit") -> int | None:
+    """Check a limit: a whole number from 1 on, or None, which stands for `none`.
 
     Raises:
         InvalidArgument: It is less than 1, or too large.
@@ -144,10 +144,10 @@ def limit(name: str, value: object) -> int | None:
         return None
     value = plain(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is a whole number, or None for no limit, not {named(value)}")
+        raise TypeError(f"{name} is a whole number, or None for {none}, not {named(value)}")
     if 1 <= value <= _MOST:
         return value
-    raise InvalidArgument(f"{name} is 1 to 2**63 - 1, or None for no limit, not {shown(value)}")
+    raise InvalidArgument(f"{name} is 1 to 2**63 - 1, or None for {none}, not {shown(value)}")
 
 
 def _age_ms(age: Duration | None) -> int | None:

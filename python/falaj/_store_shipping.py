@@ -67,10 +67,10 @@ class StoreShipping(StoreTopics):
         from falaj._retention import limit  # few need it
 
         if ship_backlog_bytes is not ...:
-            backlog = limit("ship_backlog_bytes", ship_backlog_bytes)
+            backlog = limit("ship_backlog_bytes", ship_backlog_bytes, "1 GiB")
             _core._configure_shipping(self, backlog)
         if ship_min_sync is not ...:
-            _core._configure_min_sync(self, limit("ship_min_sync", ship_min_sync))
+            _core._configure_min_sync(self, limit("ship_min_sync", ship_min_sync, "1"))
         if retention_bytes is not ...:
             _core._configure_store(self, limit("retention_bytes", retention_bytes))
 
@@ -84,7 +84,12 @@ class StoreShipping(StoreTopics):
             LockTimeout: A process ships the store already; the message names it.
             NotWritable: The store was opened for reading.
         """
-        return _core._shipping(self)
+        try:
+            return _core._shipping(self)
+        except TimeoutError as error:  # `LockTimeout`
+            told = str(error).rpartition("; ")[0]
+            error.args = (f"{told}; stop that process first, or let it be the one that ships",)
+            raise
 
     def _acknowledge_ends(
         self,
@@ -135,10 +140,10 @@ class StoreShipping(StoreTopics):
         """Ship the store to a place or several, as one process of its own would: `falaj ship`.
 
         Everything on the disk goes to the place, in order, again and again, until `stop` is set.
-        Each flush of the history can be restored. Only one process ships a store to a place: a
-        later one takes over, and the earlier one stops. Each of several places gets everything, and
-        none waits for another. An append with `sync="remote"` returns once as many have it as
-        `ship_min_sync` says.
+        Each flush of the history can be restored. Only one process of a machine ships a store. One
+        on another machine, or of a copy, takes over the place, and the earlier one stops with
+        `Fenced`. Each of several places gets everything, and none waits for another. An append with
+        `sync="remote"` returns once as many have it as `ship_min_sync` says.
 
         Args:
             place: A directory on another disk, or `s3://…`, `gs://…`, `az://…`, `http://…`; or a
@@ -150,9 +155,11 @@ class StoreShipping(StoreTopics):
             **options: Options of a bucket or a peer, such as `endpoint` or `token`, for each place.
 
         Raises:
-            InvalidArgument: There are fewer places than `ship_min_sync`, or one twice.
+            InvalidArgument: There are fewer places than `ship_min_sync`, or one twice. Or a place
+                lies in the store.
+            LockTimeout: Another process of this machine ships the store; the message names it.
             PlaceRefused: A place has other records than the store, or more.
-            Fenced: Another process ships this store now.
+            Fenced: A process on another machine, or of a copy, ships this store now.
             TwinStore: A copy of this store ships to the same place.
             UnsupportedPlace: The place cannot keep what was promised.
 
