@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from falaj import _core
 from falaj._checks import flag, function
-from falaj._paths import local_path
+from falaj._paths import local_path, name_the_place
 
 if TYPE_CHECKING:
     import os
@@ -398,7 +398,12 @@ def verify(
         True
     """
     function(progress, "progress")
-    return _core._verify(local_path(path), topic, progress)
+    local = local_path(path)
+    try:
+        return _core._verify(local, topic, progress)
+    except OSError as error:
+        name_the_place(error, local)
+        raise
 
 
 def repair(
@@ -429,12 +434,17 @@ def repair(
         >>> falaj.repair(store.path)["complete"]
         True
     """
-    return _core._repair(
-        local_path(path),
-        dry_run=flag(dry_run, "dry_run"),
-        lock_timeout=lock_timeout,
-        allow_network_fs=flag(allow_network_fs, "allow_network_fs"),
-    )
+    local = local_path(path)
+    try:
+        return _core._repair(
+            local,
+            dry_run=flag(dry_run, "dry_run"),
+            lock_timeout=lock_timeout,
+            allow_network_fs=flag(allow_network_fs, "allow_network_fs"),
+        )
+    except OSError as error:
+        name_the_place(error, local)
+        raise
 
 
 def counted(

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from falaj import _checks
-from falaj._paths import local_path, scheme_of
+from falaj._paths import holds_a_store, local_path, scheme_of
 from falaj._place_store import PlaceStore, cache_at, open_origin
 from falaj._store import Store
 from falaj._store import open as open_store
@@ -177,7 +177,7 @@ def open_origins(
         for each, is_url in zip(places, urls, strict=True):
             if isinstance(each, Store):
                 sources.append(each)
-            elif not is_url and os.path.lexists(os.path.join(local_path(each), "falaj.json")):
+            elif not is_url and holds_a_store(local_path(each)):
                 opened.append(open_store(each, read_only=True, verify=verify, io=io))
                 sources.append(opened[-1])
             else:

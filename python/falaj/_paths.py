@@ -7,9 +7,18 @@ from __future__ import annotations
 
 import os
 
-from falaj.errors import InvalidArgument, named
+from falaj.errors import InvalidArgument, NotAStore, named
 
-__all__ = ["is_place", "local_path", "scheme_of"]
+__all__ = [
+    "expect_path",
+    "expect_place",
+    "holds_a_place",
+    "holds_a_store",
+    "is_place",
+    "local_path",
+    "name_the_place",
+    "scheme_of",
+]
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 _IN_A_SCHEME = _LETTERS | frozenset("0123456789+.-")
@@ -42,6 +51,52 @@ def is_place(text: str) -> bool:
     return scheme_of(text) in ("s3", "gs", "az", "memory")
 
 
+def holds_a_store(path: str) -> bool:
+    """Tell whether a directory is a store."""
+    return os.path.lexists(os.path.join(path, "falaj.json"))
+
+
+def holds_a_place(path: str) -> bool:
+    """Tell whether a directory is no store, and a store was shipped to it."""
+    return not holds_a_store(path) and _holds_origins(path)
+
+
+def _holds_origins(path: str) -> bool:
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return False
+    return any(len(name) == 32 and os.path.isdir(os.path.join(path, name, "o")) for name in names)
+
+
+def expect_place(path: str) -> str:
+    """Return the path of a directory that is no store; one with a place in it can be read."""
+    if holds_a_store(path) and not _holds_origins(path):
+        raise InvalidArgument(
+            f"{path} is a store, and no place: open it with falaj.open(), or name the place that "
+            "it is shipped to"
+        )
+    return path
+
+
+def name_the_place(error: OSError, path: str | os.PathLike[str]) -> None:
+    """Let the error of a directory that is no store say that it is a place, if so."""
+    if type(error) is NotAStore and holds_a_place(text := os.fsdecode(path)):
+        error.args = (
+            f"{text} is a place, to which a store was shipped: read it with falaj.open_place(), "
+            f"or make a store of it with falaj.restore()",
+        )
+
+
+def expect_path(text: str) -> str:
+    """Return text that is not empty: "" would be the directory of the process."""
+    if not text:
+        raise InvalidArgument(
+            "an empty path names no directory; `.` is the one that this process is in"
+        )
+    return text
+
+
 def local_path(given: str | os.PathLike[str], what: str = "the path", instead: str = "") -> str:
     """Return the path on this machine; a URL `file:///…` names one, too.
 
@@ -55,7 +110,8 @@ def local_path(given: str | os.PathLike[str], what: str = "the path", instead: s
         the home directory.
 
     Raises:
-        InvalidArgument: It is a URL of another scheme or of another machine, or a path of Windows.
+        InvalidArgument: It is empty, a URL of another scheme or of another machine, or a path of
+            Windows.
 
     Example:
         >>> local_path("file:///data/all%20events"), local_path("events")
@@ -63,7 +119,7 @@ def local_path(given: str | os.PathLike[str], what: str = "the path", instead: s
     """
     if not isinstance(given, str | bytes | os.PathLike):
         raise TypeError(f"{what} is text, bytes or os.PathLike, not {named(given)}")
-    text = os.fsdecode(given)
+    text = expect_path(os.fsdecode(given))
     scheme = scheme_of(text)
     if scheme == "file":
         return _path_of(text.lstrip(), what)

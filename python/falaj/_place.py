@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from falaj._store import Store
     from falaj._time import Duration
     from falaj.ship.lanes import Sent
+    from falaj.ship.place import Place
 
     Progress = Callable[[int, int], None]
 
@@ -141,7 +142,6 @@ def ship(
 ) -> ShipReport:
     """Ship a store; see `Store.ship`."""
     from falaj.ship.lanes import Lanes
-    from falaj.ship.place import open_place
     from falaj.ship.shipper import Options
 
     _checks.flag(once, "once")
@@ -156,8 +156,32 @@ def ship(
     named_places = list(place) if isinstance(place, list | tuple) else [place]
     if not named_places:
         raise InvalidArgument("ship takes a place, or a list of at least one")
-    lanes = Lanes(store, [open_place(each, **options) for each in named_places], chosen)
+    lanes = Lanes(store, places_of(store, named_places, **options), chosen)
     return report_of(lanes.run(once=once, stop=stop))
+
+
+def places_of(
+    store: Store, places: Iterable[str | os.PathLike[str]], **options: Any
+) -> list[Place]:
+    """Open the places to which a store is shipped.
+
+    Raises:
+        InvalidArgument: One is not possible, or is lost with the store: it lies in its directory.
+    """
+    from falaj.ship.directory import DirectoryPlace
+    from falaj.ship.place import open_place
+
+    opened = [open_place(each, **options) for each in places]
+    own = os.path.realpath(store.path)
+    for place in opened:
+        if isinstance(place, DirectoryPlace):
+            root = os.path.realpath(place.root)
+            if os.path.commonpath((root, own)) == own:
+                raise InvalidArgument(
+                    f"{place.root} lies in the store {own}, and would be lost with it: name a "
+                    "directory elsewhere, best on another disk"
+                )
+    return opened
 
 
 def report_of(sent: Iterable[Sent]) -> ShipReport:

@@ -7,6 +7,7 @@ reads a store reads it, and all that writes is refused by the engine.
 
 from __future__ import annotations
 
+import os
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -17,8 +18,8 @@ from falaj._store import Store
 from falaj.errors import InvalidArgument, named
 
 if TYPE_CHECKING:
-    import os
-
+    from falaj._admin import BackupReport, Progress, StoreInfo, Verification
+    from falaj._retention import Maintenance
     from falaj.ship.place import Place
     from falaj.ship.reader import Reader
 
@@ -49,7 +50,8 @@ class PlaceState(NamedTuple):
 class PlaceStore(Store):
     """A store that is read from a place; `open_place` makes it.
 
-    It has all that a store has which was opened for reading. It follows the place by itself.
+    It has all that a store has which was opened for reading, except `backup` and `verify`. It
+    follows the place by itself.
     """
 
     _reader: Reader
@@ -107,6 +109,58 @@ class PlaceStore(Store):
                 raise InvalidArgument(f"number is one of the place, from 1, not {named(number)}")
         self._reader.refresh(number)
 
+    @property
+    def _where(self) -> str | os.PathLike[str]:
+        return self._reader.origin.place.url
+
+    def info(self) -> StoreInfo:
+        """Report what the place has, as `Store.info` does; `path` is the URL of the place.
+
+        Example:
+            >>> place = store.path.with_name("place")
+            >>> _ = store.topic("orders").append(b"first")
+            >>> _ = store.ship(place, once=True)
+            >>> with falaj.open_place(place) as shop:
+            ...     shop.info()["path"] == shop.place.url
+            True
+        """
+        found = super().info()
+        found["path"] = os.fspath(self._where)
+        return found
+
+    def backup(
+        self, path: str | os.PathLike[str], progress: Progress | None = None
+    ) -> BackupReport:
+        """Refuse it: `falaj.restore` makes a store of a place.
+
+        Raises:
+            InvalidArgument: Always.
+        """
+        raise self._is_no_store("backup")
+
+    def verify(self, topic: str | None = None, progress: Progress | None = None) -> Verification:
+        """Refuse it: `falaj place verify` checks a place.
+
+        Raises:
+            InvalidArgument: Always.
+        """
+        raise self._is_no_store("verify")
+
+    def maintain(self, *, dry_run: bool = False) -> Maintenance:
+        """Refuse it: only the machine that ships the store has all that limits decide by.
+
+        Raises:
+            NotWritable: Always.
+        """
+        return super().maintain()
+
+    def _is_no_store(self, call: str) -> InvalidArgument:
+        url = self._where
+        return InvalidArgument(
+            f"{call}() is for a store, and {url} is a place: `falaj place verify {url}` checks it, "
+            f"and `falaj restore {url} --store …` makes a store of it"
+        )
+
     def close(self) -> None:
         """Close all topics that were opened through it, and stop following; values stay valid."""
         try:
@@ -162,7 +216,8 @@ def open_place(
         PlaceUnreachable: The place gives no answer.
         PlaceDenied: The place refuses the credentials.
         CorruptData: A number or a checkpoint of the place is corrupt.
-        InvalidArgument: An option cannot be right.
+        InvalidArgument: An option cannot be right, the directory is a store, or the cache is none.
+        NoSpace: The disk of the cache is full.
 
     Example:
         >>> _ = store.topic("orders").append(b"first")

@@ -84,7 +84,8 @@ def open(  # noqa: A001  # falaj.open is how it reads
     Raises:
         StoreNotFound: There is no store and none was created, or the directory above it does not
             exist. It is a `FileNotFoundError`.
-        NotAStore: Something else is at the path.
+        NotAStore: Something else is at the path, such as a place in a directory: `open_place`
+            reads one.
         InvalidArgument: The path is a URL of another scheme, or one of a place without `read_only`.
         UnsupportedFilesystem: It lies on a network file system or FUSE.
         PermissionDenied: The operating system does not allow it.
@@ -102,17 +103,23 @@ def open(  # noqa: A001  # falaj.open is how it reads
         from falaj._place_store import open_url  # few programs need it
 
         return open_url(str(path), flag(read_only, "read_only"), verify=verify, io=io)
-    return Store(
-        local,
-        read_only=flag(read_only, "read_only"),
-        permissions=_OWNER_ONLY if permissions is None else permissions,
-        create=flag(create, "create"),
-        sync=sync,
-        verify=flag(verify, "verify"),
-        lock_timeout=lock_timeout,
-        allow_network_fs=flag(allow_network_fs, "allow_network_fs"),
-        mapped=choice(io, "io", "mmap", "pread") == "mmap",
-    )
+    try:
+        return Store(
+            local,
+            read_only=flag(read_only, "read_only"),
+            permissions=_OWNER_ONLY if permissions is None else permissions,
+            create=flag(create, "create"),
+            sync=sync,
+            verify=flag(verify, "verify"),
+            lock_timeout=lock_timeout,
+            allow_network_fs=flag(allow_network_fs, "allow_network_fs"),
+            mapped=choice(io, "io", "mmap", "pread") == "mmap",
+        )
+    except OSError as error:
+        from falaj._paths import name_the_place  # importing `os` takes longer than opening a store
+
+        name_the_place(error, local)
+        raise
 
 
 def _local(path: str | os.PathLike[str], *, remote: bool = False) -> str | os.PathLike[str] | None:
@@ -290,6 +297,11 @@ class Store(StoreShipping):
         from falaj._mappings import Named  # few need it
 
         return Named("groups", self._group_names, self._group_info)
+
+    @property
+    def _where(self) -> str | os.PathLike[str]:
+        """Where people say that the store is."""
+        return self.path
 
     def _group_names(self) -> list[str]:
         return _core._group_names(self)

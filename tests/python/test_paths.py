@@ -30,7 +30,6 @@ from falaj.outbox import Outbox
         ("./s3:/x", "./s3:/x"),
         ("all%20events", "all%20events"),
         ("é://x", "é://x"),
-        ("", ""),
     ],
 )
 def test_a_url_of_a_file_is_its_path_and_any_other_path_stays(given: str, path: str) -> None:
@@ -51,6 +50,7 @@ def test_a_url_of_a_file_is_its_path_and_any_other_path_stays(given: str, path: 
         ("file:///a%00b", "holds %00"),
         ("C:\\data", "is a path of Windows: name it as this system does, such as /mnt/c/"),
         ("d:/data", "is a path of Windows"),
+        ("", "an empty path names no directory"),
     ],
 )
 def test_a_url_of_another_scheme_is_refused_by_name(given: str | Path, sentence: str) -> None:

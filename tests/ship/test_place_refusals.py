@@ -130,6 +130,6 @@ def test_each_command_that_writes_is_refused_on_a_place(
     )
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert len(done.stderr.splitlines()) == 1
-    wanted = "is not a falaj store" if words == "repair" else "it is a place that is read"
+    wanted = "`falaj place verify" if words == "repair" else "it is a place that is read"
     assert wanted in done.stderr
     assert _files(place) == before

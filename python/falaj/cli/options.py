@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from falaj._paths import is_place, local_path
+from falaj._paths import is_place, local_path, scheme_of
 from falaj.cli.arguments import Argument, Option
 from falaj.cli.units import SECONDS_MAX, moment, place, size_from, span_from
 from falaj.errors import InvalidArgument
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MOST = 2**63 - 1
-_PLACES = ("s3://", "gs://", "az://", "http://", "https://")
+_PLACES = ("s3", "gs", "az", "http", "https")
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 __all__ = [
@@ -53,7 +53,7 @@ def path(text: str) -> str:
 
 def location(text: str) -> str:
     """Read a path, or the URL of a place such as `s3://bucket/prefix`."""
-    return text if text.startswith(_PLACES) else path(text)
+    return text if scheme_of(text) in _PLACES else path(text)
 
 
 def store(text: str) -> str:

@@ -24,5 +24,5 @@ def expect_queue(store: Store, name: str) -> str:
         Stop: There is no such queue; the sentence lists those that there are.
     """
     if name not in store.queues:
-        raise no_such("queue", name, list(store.queues), store.path)
+        raise no_such("queue", name, list(store.queues), store._where)
     return store.queues[name]["topic"] or ""

@@ -12,7 +12,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from falaj._paths import is_place, local_path
+from falaj._paths import holds_a_place, is_place, local_path
 from falaj._store import Store
 from falaj._store import open as open_store
 from falaj._topic import Topic, handle_of
@@ -60,7 +60,7 @@ class Access(NamedTuple):
     def origins(self) -> Iterator[Origins]:
         """Open all origins of a place; close them after the command."""
         path = self.expect()
-        if not (is_place(path) or _holds_a_place(path)):
+        if not _is_place(path):
             raise self._is_no_place(path)
         from falaj._origins import open_origins  # few commands need it
 
@@ -128,9 +128,23 @@ class Access(NamedTuple):
             )
         return path
 
+    def expect_no_place(self) -> str:
+        """Return the path, where there is something that is no place.
+
+        Raises:
+            Stop: There is nothing, or a place.
+        """
+        path = self.expect()
+        if _is_place(path):
+            raise Stop(
+                f"{path} is a place, and this command is for a store: `falaj place verify {path}` "
+                f"checks it, and `falaj restore {path} --store …` makes a store of it"
+            )
+        return path
+
     def _open(self, *, writes: bool, creates: bool = False) -> Store:
         path = self.path
-        if is_place(path) or _holds_a_place(path):
+        if _is_place(path):
             if writes:
                 raise Stop(
                     f"nothing is written to {path}: it is a place that is read. Name the store "
@@ -177,15 +191,8 @@ class Access(NamedTuple):
             yield topic
 
 
-def _holds_a_place(path: str) -> bool:
-    """Tell whether a directory is no store, and a store was shipped to it."""
-    if os.path.lexists(os.path.join(path, "falaj.json")):
-        return False
-    try:
-        names = os.listdir(path)
-    except OSError:
-        return False
-    return any(len(name) == 32 and os.path.isdir(os.path.join(path, name, "o")) for name in names)
+def _is_place(path: str) -> bool:
+    return is_place(path) or holds_a_place(path)
 
 
 class NewTopic(NamedTuple):
@@ -225,7 +232,7 @@ def expect_topics(store: Store, *names: str) -> None:
     for name in names:
         if name not in there:
             NewTopic().check(name)
-            raise no_such("topic", name, there, store.path)
+            raise no_such("topic", name, there, store._where)
 
 
 def raw_topic(

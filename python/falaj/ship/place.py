@@ -14,7 +14,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from falaj._paths import local_path, scheme_of
+from falaj._paths import expect_place, local_path, scheme_of
 from falaj.errors import Error, InvalidArgument, PlaceError, named
 
 if TYPE_CHECKING:
@@ -109,10 +109,12 @@ def open_place(url: str | os.PathLike[str], **options: Any) -> Place:
         **options: What `BucketPlace` or `PeerPlace` takes; only for those.
 
     Raises:
-        InvalidArgument: The URL or an option cannot be right.
+        InvalidArgument: The URL or an option cannot be right, or the directory is a store.
         MissingExtra: The package obstore is not installed, which buckets need.
     """
     scheme = scheme_of(url) if isinstance(url, str) else None
+    if scheme is not None:
+        url = scheme + str(url).lstrip()[len(scheme) :]
     if scheme in ("s3", "gs", "az"):
         from falaj.ship.bucket import BucketPlace  # few programs need it
 
@@ -132,7 +134,7 @@ def open_place(url: str | os.PathLike[str], **options: Any) -> Place:
     from falaj.ship.directory import DirectoryPlace
 
     wanted = "a place is a directory, or a URL with s3://, gs://, az://, http:// or https://"
-    return DirectoryPlace(_possible(local_path(url, "the place", wanted)))
+    return DirectoryPlace(expect_place(_possible(local_path(url, "the place", wanted))))
 
 
 def _possible(path: str) -> str:

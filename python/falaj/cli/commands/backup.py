@@ -22,6 +22,7 @@ __all__ = ["COMMAND", "backup", "copied"]
 
 def backup(access: Access, to: str, as_json: bool) -> None:
     """Copy a store."""
+    access.expect_no_place()
     with access.store() as opened:
         copied(opened, to, "backup", as_json)
 

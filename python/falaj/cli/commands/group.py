@@ -93,7 +93,7 @@ def _expect(store: Store, name: str) -> GroupInfo:
     """
     there = {group["name"]: group for group in store.info()["groups"]}
     if name not in there:
-        raise no_such("group", name, list(there), store.path)
+        raise no_such("group", name, list(there), store._where)
     return there[name]
 
 

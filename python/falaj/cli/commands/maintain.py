@@ -22,6 +22,8 @@ __all__ = ["COMMAND", "maintain"]
 
 def maintain(access: Access, dry_run: bool, as_json: bool) -> None:
     """Enforce retention."""
+    if dry_run:
+        access.expect_no_place()
     with access.store(writes=not dry_run) as opened:
         done = opened.maintain(dry_run=dry_run)
     if as_json:

@@ -22,7 +22,7 @@ __all__ = ["COMMAND", "repair"]
 
 def repair(access: Access, dry_run: bool, as_json: bool) -> None:
     """Repair a store, even one that cannot be opened."""
-    path = access.expect()
+    path = access.expect_no_place()
     done = _admin.repair(
         path,
         dry_run=dry_run,

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from falaj._place import report_of
+from falaj._place import places_of, report_of
 from falaj.cli import options
 from falaj.cli.arguments import Argument, Command, Option
 from falaj.cli.exits import say
@@ -57,11 +57,10 @@ def ship(
             print_plan(store, as_json)
             return
         from falaj.ship.lanes import Lanes
-        from falaj.ship.place import open_place
         from falaj.ship.shipper import Options
 
         chosen = Options(history=history, new_origin=new_origin, patience=60.0 if once else None)
-        lanes = Lanes(store, [open_place(place) for place in places], chosen, _Notice())
+        lanes = Lanes(store, places_of(store, places), chosen, _Notice())
         _tell(_Run(lanes, once, as_json).wait(), as_json)
 
 

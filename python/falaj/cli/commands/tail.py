@@ -153,7 +153,7 @@ def _places(store: Store, name: str, commit: bool | None) -> dict[tuple[str, int
     if commit or (commit is None and home is None):
         return None
     if not found:
-        raise no_such("group", name, [each["name"] for each in groups], store.path)
+        raise no_such("group", name, [each["name"] for each in groups], store._where)
     if code := told([(found[0]["error"], found[0]["error_class"])]):
         raise Stop.silent(code)
     return {(c["topic"], c["partition"]): c["committed"] for c in found[0]["partitions"]}

@@ -46,7 +46,7 @@ _REACH = (
 
 def verify(access: Access, topic: str | None, as_json: bool) -> None:
     """Check every byte of a store, and change nothing."""
-    path = access.expect()
+    path = access.expect_no_place()
     if topic is not None:
         _expect(access, topic)
     with bar("verify") as advance:
