@@ -7,10 +7,12 @@ API: which requests are sent, and how often, is the operations' business.
 from __future__ import annotations
 
 import asyncio
-import time
-from threading import Thread
+from contextlib import suppress
+from socket import SHUT_RDWR, socket
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import httpx
 
@@ -46,7 +48,8 @@ def _settings(url: str, token: str | None) -> dict[str, Any]:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018  # read here, since a number that is none is found then
-    except ValueError as error:
+        httpx.URL(f"{parts.scheme}://{parts.netloc}")
+    except (ValueError, httpx.InvalidURL) as error:
         raise InvalidArgument(f"{named(url)} is no URL of a server: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidArgument(
@@ -109,11 +112,26 @@ class Driver:
 
     def __init__(self, url: str, token: str | None) -> None:
         self._client = httpx.Client(**_settings(url, token))
+        self._closing = Event()
+        self._wires = WeakSet[Any]()  # the network streams of all connections
+        self._lock = Lock()  # of these
+
+    @property
+    def is_closed(self) -> bool:
+        """True once it was closed: no operation begins any more, and those that run end."""
+        return self._closing.is_set()
 
     def run(self, operation: Operation[T]) -> T:
-        """Do an operation, and return its result."""
+        """Do an operation, and return its result.
+
+        Raises:
+            HandleClosed: It was closed before. If it is closed meanwhile, the operation gets this
+                instead of its step's result.
+        """
         stream = _Stream()
         try:
+            if self.is_closed:
+                raise _closed()
             step = next(operation)
             while True:
                 step = self._outcome(step, stream)(operation)
@@ -129,23 +147,27 @@ class Driver:
         return Items(self, operation)
 
     def _outcome(self, step: Step, stream: _Stream) -> Resume:
-        if self._client.is_closed:
-            raise _closed()
+        if self.is_closed:
+            return _throwing(_closed())
         if isinstance(step, Finish):
             begun: _Beside = step.begun
             return begun.wait()
         try:
             return _sending(self._do(step, stream))
-        except httpx.HTTPError as error:
+        except Exception as error:
             stream.close()
-            return _throwing(_broken(error))
+            if self._closing.is_set():  # meanwhile
+                return _throwing(_closed())
+            if isinstance(error, httpx.HTTPError):
+                return _throwing(_broken(error))
+            raise
 
     def _do(self, step: Step, stream: _Stream) -> Any:
         if isinstance(step, Sent):
-            response = self._client.send(_request(self._client, step.call, step.patience))
+            response = self._client.send(self._request(step))
             return _answer(response, response.content)
         if isinstance(step, Open):
-            request = _request(self._client, step.call, step.patience)
+            request = self._request(step)
             response = self._client.send(request, stream=True)
             request.extensions["timeout"]["read"] = step.read  # before its body is read
             if response.status_code >= 400:
@@ -157,13 +179,36 @@ class Driver:
         if isinstance(step, Begin):
             return _Beside(self, step.operation)
         if isinstance(step, Sleep):
-            time.sleep(step.seconds)
+            self._closing.wait(step.seconds)
         elif isinstance(step, Shut):
             stream.close()
         return None
 
+    def _request(self, step: Sent | Open) -> httpx.Request:
+        request = _request(self._client, step.call, step.patience)
+        request.extensions["trace"] = self._traced
+        return request
+
+    def _traced(self, event: str, found: dict[str, Any]) -> None:
+        """Note each connection: `close` wakes the threads that read from it."""
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            with self._lock:
+                self._wires.add(found["return_value"])
+            if self.is_closed:
+                self._shut()
+
+    def _shut(self) -> None:
+        with self._lock:
+            wires = list(self._wires)
+        for wire in wires:
+            # The end of a file wakes a thread that reads. To close the socket does not.
+            with suppress(OSError):  # it ended by itself
+                socket.shutdown(wire.get_extra_info("socket"), SHUT_RDWR)
+
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and end the calls that wait."""
+        self._closing.set()
+        self._shut()
         self._client.close()
 
 
@@ -208,12 +253,17 @@ class Items(Generic[T]):
         self._driver, self._operation, self._stream = driver, operation, _Stream()
         self._step: Step | None = None
         self._given: Iterator[T] = iter(())
+        self._is_begun = False
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
         while True:
+            if self._driver.is_closed:
+                self.close()
+                raise StopIteration if self._is_begun else _closed()
+            self._is_begun = True
             for item in self._given:
                 return item
             step = self._step
@@ -223,6 +273,9 @@ class Items(Generic[T]):
                 if step is not None and not isinstance(step, Give):
                     resume = self._driver._outcome(step, self._stream)
                 found = resume(self._operation)
+            except HandleClosed:
+                self._stream.close()
+                raise StopIteration from None
             except BaseException:
                 self._stream.close()
                 raise
@@ -248,11 +301,19 @@ class AsyncDriver:
 
     def __init__(self, url: str, token: str | None) -> None:
         self._client = httpx.AsyncClient(**_settings(url, token))
+        self._closing = asyncio.Event()
+
+    @property
+    def is_closed(self) -> bool:
+        """True once it was closed; as `Driver.is_closed`."""
+        return self._closing.is_set()
 
     async def run(self, operation: Operation[T]) -> T:
-        """Do an operation, and return its result."""
+        """Do an operation, and return its result; as `Driver.run`."""
         stream = _AsyncStream()
         try:
+            if self.is_closed:
+                raise _closed()
             step = next(operation)
             while True:
                 resume = await self._outcome(step, stream)
@@ -269,15 +330,19 @@ class AsyncDriver:
         return AsyncItems(self, operation)
 
     async def _outcome(self, step: Step, stream: _AsyncStream) -> Resume:
-        if self._client.is_closed:
-            raise _closed()
+        if self.is_closed:
+            return _throwing(_closed())
         if isinstance(step, Finish):
             return await _finished(step.begun)
         try:
             return _sending(await self._do(step, stream))
-        except httpx.HTTPError as error:
+        except Exception as error:
             await stream.close()
-            return _throwing(_broken(error))
+            if self._closing.is_set():  # meanwhile
+                return _throwing(_closed())
+            if isinstance(error, httpx.HTTPError):
+                return _throwing(_broken(error))
+            raise
 
     async def _do(self, step: Step, stream: _AsyncStream) -> Any:
         if isinstance(step, Sent):
@@ -296,13 +361,15 @@ class AsyncDriver:
         if isinstance(step, Begin):
             return stream.begin(self.run(step.operation))
         if isinstance(step, Sleep):
-            await asyncio.sleep(step.seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), step.seconds)
         elif isinstance(step, Shut):
             await stream.close()
         return None
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and end the calls that wait."""
+        self._closing.set()
         await self._client.aclose()
 
 
@@ -354,12 +421,17 @@ class AsyncItems(Generic[T]):
         self._driver, self._operation, self._stream = driver, operation, _AsyncStream()
         self._step: Step | None = None
         self._given: Iterator[T] = iter(())
+        self._is_begun = False
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self
 
     async def __anext__(self) -> T:
         while True:
+            if self._driver.is_closed:
+                await self.close()
+                raise StopAsyncIteration if self._is_begun else _closed()
+            self._is_begun = True
             for item in self._given:
                 return item
             step = self._step
@@ -369,7 +441,7 @@ class AsyncItems(Generic[T]):
                 if step is not None and not isinstance(step, Give):
                     resume = await self._driver._outcome(step, self._stream)
                 found = resume(self._operation)
-            except StopIteration:
+            except (StopIteration, HandleClosed):
                 await self._stream.end()
                 raise StopAsyncIteration from None
             except BaseException:

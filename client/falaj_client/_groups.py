@@ -131,9 +131,14 @@ class Member(Generic[T]):
 
     def _until_held(self, most: int, timeout: Duration | None) -> Operation[None]:
         end = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
+        if self.is_closed:
+            raise _closed()
         while not self._held:
             left = WAIT_S if end is None else max(0.0, end - time.monotonic())
-            yield from self._fetch(most, min(left, WAIT_S))
+            try:
+                yield from self._fetch(most, min(left, WAIT_S))
+            except HandleClosed:
+                return  # it was closed meanwhile
             if end is not None and time.monotonic() >= end:
                 return
 

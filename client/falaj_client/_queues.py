@@ -18,6 +18,7 @@ from falaj_client._topics import Core, open_topic
 from falaj_client._wire import LINES, Call, path_of
 from falaj_client.errors import (
     ConflictError,
+    HandleClosed,
     InvalidArgument,
     SettingsMismatch,
     UnknownQueue,
@@ -184,6 +185,8 @@ class Worker(Generic[T]):
                     raise
                 self._number = 0  # the server was started again; jobs that are here stay ours
                 continue
+            except HandleClosed:
+                return []  # the store was closed meanwhile
             self._number += 1
             found = answer.json["jobs"]
             lines = _elements(answer.body.decode(), "jobs")

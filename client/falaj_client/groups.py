@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from falaj_client.errors import HandleClosed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -52,8 +54,8 @@ class Consumer(Generic[T]):
 
     @property
     def closed(self) -> bool:
-        """True once it was closed."""
-        return self._member.is_closed
+        """True once it or its store was closed."""
+        return self._member.is_closed or self._driver.is_closed
 
     def poll(self, max_records: int = 500, timeout: Duration | None = None) -> list[Record[T]]:
         """Return the next records, waiting for the first of them.
@@ -73,12 +75,13 @@ class Consumer(Generic[T]):
         Args:
             timeout: Seconds without a record after which the iteration ends; None waits on.
         """
-        while not self.closed:
+        while True:
             # Fetch many, and deliver one: what was not reached is not committed.
-            found = self._member.held(1) or self._driver.run(self._member.fetch(_MOST, timeout))
-            if not found:
-                return
+            found = [] if self.closed else self._member.held(1)
+            found = found or self._driver.run(self._member.fetch(_MOST, timeout))
             yield from found
+            if not found or self.closed:
+                return
 
     def __iter__(self) -> Iterator[Record[T]]:
         return self.follow(timeout=0)
@@ -118,7 +121,8 @@ class Consumer(Generic[T]):
 
     def close(self) -> None:
         """Leave the group: other members get its partitions at once."""
-        self._driver.run(self._member.close())
+        with suppress(HandleClosed):  # with its store, so its session ends by itself
+            self._driver.run(self._member.close())
 
     def __enter__(self) -> Self:
         return self
@@ -150,8 +154,8 @@ class AsyncConsumer(Generic[T]):
 
     @property
     def closed(self) -> bool:
-        """True once it was closed."""
-        return self._member.is_closed
+        """True once it or its store was closed."""
+        return self._member.is_closed or self._driver.is_closed
 
     async def poll(
         self, max_records: int = 500, timeout: Duration | None = None
@@ -161,13 +165,13 @@ class AsyncConsumer(Generic[T]):
 
     async def follow(self, timeout: Duration | None = None) -> AsyncGenerator[Record[T], None]:
         """Iterate over the records that are there and later ones."""
-        while not self.closed:
-            found = self._member.held(1)
+        while True:
+            found = [] if self.closed else self._member.held(1)
             found = found or await self._driver.run(self._member.fetch(_MOST, timeout))
-            if not found:
-                return
             for record in found:
                 yield record
+            if not found or self.closed:
+                return
 
     async def __aiter__(self) -> AsyncIterator[Record[T]]:
         async with aclosing(self.follow(timeout=0)) as records:
@@ -194,7 +198,8 @@ class AsyncConsumer(Generic[T]):
 
     async def aclose(self) -> None:
         """Leave the group."""
-        await self._driver.run(self._member.close())
+        with suppress(HandleClosed):
+            await self._driver.run(self._member.close())
 
     async def __aenter__(self) -> Self:
         return self

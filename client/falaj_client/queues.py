@@ -102,6 +102,8 @@ class Queue(Generic[T]):
         """
         while found := self.take(1, lease, timeout):
             yield from found
+            if self._driver.is_closed:
+                return
 
     def __iter__(self) -> Iterator[Job[T]]:
         return self.jobs()
@@ -236,6 +238,8 @@ class AsyncQueue(Generic[T]):
         while found := await self.take(1, lease, timeout):
             for job in found:
                 yield job
+            if self._driver.is_closed:
+                return
 
     def __aiter__(self) -> AsyncIterator[AsyncJob[T]]:
         return self.jobs()
