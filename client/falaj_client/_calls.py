@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from falaj_client._wire import Call, Operation
 
 __all__ = [
+    "LONGER",
     "Patience",
     "Producers",
     "call",
@@ -37,6 +38,10 @@ __all__ = [
 _FIRST_S, _LONGEST_S = 0.05, 2.0
 #: One try takes at most this part of the whole time, so that a lost answer leaves time for another.
 _TRY = 1 / 3
+#: The remedy where the time was too short; the commands name their own option instead.
+LONGER = "give connect() a longer timeout="
+#: Longer waits are as good as these, and no socket takes them.
+_YEAR_S = 365 * 86_400.0
 _BUSY = {429, 502, 503, 504}
 _SYNCS = ("none", "interval", "durable", "remote")
 
@@ -114,7 +119,7 @@ def _unavailable(
     outcome = ": it may have been carried out" if changes and may_have_happened else ""
     error = ServerUnavailable(
         f"no answer to {asked.method} {asked.path} within {patience.timeout:g} s{outcome}: {why}; "
-        "try again, or give connect() a longer timeout="
+        f"try again, or {LONGER}"
     )
     error.may_have_happened = changes and may_have_happened
     return error

@@ -374,6 +374,26 @@ def test_a_refusal_over_http_has_one_sentence_and_the_code_of_its_kind(shell: Sh
     assert (code, len(said.splitlines())) == (4, 1), said
 
 
+def test_a_server_that_gives_no_answer_is_told_with_an_option_of_the_command(shell: Shell) -> None:
+    words = ("cat", "text", "--lock-timeout", "0.2")
+    code, _, said = shell.run("http://127.0.0.1:1", *words)
+    assert code == 4
+    assert said.endswith("; try again, or give a longer --lock-timeout\n")
+
+
+def test_a_server_is_not_served_again_whatever_names_it(shell: Shell) -> None:
+    here, url = str(shell.server.store), "http://127.0.0.1:9"
+    for store, *words in (
+        (url, "serve"),
+        (here, "--store", url, "serve"),
+        (here, "serve", url),
+        (here, "serve", "--http", "127.0.0.1:0", f"--store={url.upper()}"),
+    ):
+        code, out, said = shell.run(store, *words)
+        assert (code, out) == (2, "")
+        assert "http://127.0.0.1:9 is a server already: name the directory" in said.lower(), said
+
+
 def test_a_command_on_a_directory_imports_nothing_of_the_client(shell: Shell) -> None:
     program = (
         "import sys\nfrom falaj.cli.app import run\nrun()\nsys.stdout.flush()\n"

@@ -18,7 +18,7 @@ from falaj._time import from_ns
 from falaj.cli.appending import Appending
 from falaj.cli.commands.tail import check
 from falaj.cli.confirm import confirm
-from falaj.cli.exits import Stop
+from falaj.cli.exits import Exit, Stop
 from falaj.cli.following import follow_several
 from falaj.cli.lines import check_readable
 from falaj.cli.paint import Paint, is_terminal
@@ -52,7 +52,14 @@ def run(title: str, access: Access, given: dict[str, Any]) -> None:
     from falaj._connect import connect  # only for URLs
 
     with connect(access.url or "", timeout=max(access.lock_timeout, 0.1)) as store:
-        command(store, **given)
+        from falaj_client._calls import LONGER
+        from falaj_client.errors import ServerUnavailable
+
+        try:
+            command(store, **given)
+        except ServerUnavailable as error:
+            sentence = str(error).replace(LONGER, "give a longer --lock-timeout")
+            raise Stop(sentence, Exit.AGAIN) from None
 
 
 # --- Reading --------------------------------------------------------------------------------------

@@ -18,20 +18,34 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND", "serve"]
 
 PROGRAM = "falaj-server"
+_URLS = ("http://", "https://")
 
 
 def serve(words: list[str]) -> NoReturn:
     """Become the server.
 
     Raises:
-        Stop: It is not installed.
+        Stop: It is not installed, or its store is the URL of another server.
     """
     import os
     import sys
 
+    if url := _url_of(words, os.environ.get("FALAJ_STORE", "")):
+        raise Stop(f"{url} is a server already: name the directory of the store that is served")
     program = _find()
     sys.stdout.flush()
     os.execv(program, [PROGRAM, *words])
+
+
+def _url_of(words: list[str], otherwise: str) -> str | None:
+    """Find the URL of a server where the store's directory belongs."""
+    named = [
+        word.removeprefix("--store=")
+        for before, word in zip(["", *words], words, strict=False)
+        if before in ("-s", "--store") or word.startswith("--store=") or before[:1] != "-"
+    ]
+    stores = [word for word in named if word[:1] != "-"] or [otherwise]
+    return next((word for word in stores if word.lower().startswith(_URLS)), None)
 
 
 def _find() -> str:
