@@ -51,12 +51,15 @@ class Patience:
     """How long calls may take, repeats included.
 
     Attributes:
-        timeout: Seconds.
+        timeout: Seconds, at most a year.
         draws: Where the waits between repeats come from.
     """
 
     timeout: float = 30.0
     draws: random.Random = field(default_factory=random.Random)
+
+    def __post_init__(self) -> None:
+        self.timeout = min(self.timeout, _YEAR_S)
 
 
 def call(patience: Patience, asked: Call) -> Operation[Answer]:
@@ -160,7 +163,8 @@ def remote_patience(
                 'timeout= limits the wait of sync="remote": leave it out, or name that mode'
             )
         return {}
-    return {"timeout": span(patience.timeout if timeout is None else seconds(timeout, "timeout"))}
+    wait = patience.timeout if timeout is None else seconds(timeout, "timeout")
+    return {"timeout": span(min(wait, _YEAR_S))}
 
 
 def remote_wait(patience: Mapping[str, str]) -> float:

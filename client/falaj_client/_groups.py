@@ -15,6 +15,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from falaj_client._calls import call
+from falaj_client._numbers import LARGEST, natural, plain, whole
+from falaj_client._own_errors import named, shown
 from falaj_client._times import iso, seconds, span, to_ns
 from falaj_client._topics import Core, describe, open_topic
 from falaj_client._wire import Call, path_of
@@ -44,8 +46,13 @@ WAIT_S = 20.0
 
 def place_of(start: Any) -> Any:
     """Turn a place to begin into a member of the API."""
-    if start in ("earliest", "latest") or (isinstance(start, int) and not isinstance(start, bool)):
-        return {"last": -start} if isinstance(start, int) and start < 0 else start
+    start = plain(start)
+    if isinstance(start, int) and not isinstance(start, bool):
+        if start > LARGEST:
+            raise InvalidArgument(f"no record of any topic has the offset {shown(start)}")
+        return start if start >= 0 else {"last": min(-start, LARGEST)}
+    if isinstance(start, str) and start in ("earliest", "latest"):
+        return start
     return {"time": iso(to_ns(start))}
 
 
@@ -117,10 +124,11 @@ class Member(Generic[T]):
 
     def poll(self, most: int, timeout: Duration | None) -> Operation[list[Record[T]]]:
         """Deliver the next records; wait for the first of them."""
-        if isinstance(most, bool) or not isinstance(most, int):
-            raise TypeError(f"how many records is a whole number, not {type(most).__name__}")
+        most = whole(most, "how many records to return")
         if most < 1:
-            raise InvalidArgument(f"poll() takes how many records to return, from 1 on, not {most}")
+            raise InvalidArgument(
+                f"poll() takes how many records to return, from 1 on, not {named(most)}"
+            )
         yield from self._until_held(most, timeout)
         return self.held(most)
 
@@ -185,6 +193,7 @@ class Member(Generic[T]):
             )
         places = dict(self.positions)
         if offset is not None:
+            offset = natural(offset, "an offset")
             places = {self._one(topic, partition): offset}
         yield from self.commit_all({place: (at, metadata) for place, at in places.items()}, sync)
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from falaj_client._calls import call
 from falaj_client._groups import place_of
+from falaj_client._numbers import natural
 from falaj_client._wire import Call, path_of
-from falaj_client.errors import InvalidName, UnknownGroup, UnknownQueue
+from falaj_client.errors import UnknownGroup, UnknownQueue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +33,7 @@ def names_of(patience: Patience, kind: str) -> Operation[list[str]]:
 
 def group_info(patience: Patience, name: str) -> Operation[dict[str, Any]]:
     """Ask how far a group has read."""
-    answer = yield from call(patience, Call("GET", path_of("groups", _named("group", name))))
+    answer = yield from call(patience, Call("GET", path_of("groups", name)))
     found = answer.json
     return {
         "name": found["name"],
@@ -47,7 +48,7 @@ def group_info(patience: Patience, name: str) -> Operation[dict[str, Any]]:
 
 def queue_info(patience: Patience, name: str) -> Operation[dict[str, Any]]:
     """Ask for the numbers of a queue."""
-    answer = yield from call(patience, Call("GET", path_of("queues", _named("queue", name))))
+    answer = yield from call(patience, Call("GET", path_of("queues", name)))
     found = answer.json
     kept = {member: found[member] for member in ("topic", "order", *_COUNTS)}
     return {"name": found["queue"], **_exact(kept, *_COUNTS)}
@@ -56,7 +57,7 @@ def queue_info(patience: Patience, name: str) -> Operation[dict[str, Any]]:
 def delete_named(patience: Patience, kind: str, name: str) -> Operation[None]:
     """Delete a "group" or "queue"; one that a lost request deleted is gone too."""
     try:
-        yield from call(patience, Call("DELETE", path_of(f"{kind}s", _named(kind, name))))
+        yield from call(patience, Call("DELETE", path_of(f"{kind}s", name)))
     except (UnknownGroup, UnknownQueue) as error:
         if not error.__dict__.get("_after_lost_answer"):
             raise
@@ -68,7 +69,7 @@ def seek_group(
     """Move the committed offsets of a group that has no member."""
     asked: dict[str, Any] = {"topic": _topic(topic), "to": place_of(to)}
     if partition is not None:
-        asked["partition"] = partition
+        asked["partition"] = natural(partition, "a partition")
     answer = yield from call(patience, _post(group, "seek", asked))
     return {each["partition"]: int(each["offset"]) for each in answer.json["offsets"]}
 
@@ -80,7 +81,7 @@ def forget_topic(patience: Patience, group: str, topic: Any) -> Operation[None]:
 
 def _post(group: str, verb: str, asked: Mapping[str, Any]) -> Call:
     kind, body = {"Content-Type": "application/json"}, json.dumps(asked).encode()
-    return Call("POST", path_of("groups", _named("group", group), verb), {}, kind, body)
+    return Call("POST", path_of("groups", group, verb), {}, kind, body)
 
 
 def _topic(topic: Any) -> str:
@@ -94,11 +95,3 @@ def _exact(found: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Read numbers that the API writes as text beyond 2^53."""
     numbers = {name: int(found[name]) for name in names if found[name] is not None}
     return {**found, **numbers}
-
-
-def _named(kind: str, name: str) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"the name of a {kind} is text, not {type(name).__name__}")
-    if not name or "/" in name or name in (".", ".."):
-        raise InvalidName(f"no {kind} is called {name!r}: a name is of A-Z a-z 0-9 . _ -")
-    return name

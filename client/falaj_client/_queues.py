@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from falaj_client._calls import Producers, call
 from falaj_client._groups import WAIT_S, _elements
+from falaj_client._numbers import whole
+from falaj_client._own_errors import named
 from falaj_client._times import seconds, span
 from falaj_client._topics import Core, open_topic
 from falaj_client._wire import LINES, Call, path_of
@@ -61,6 +63,10 @@ def hire(
         raise InvalidArgument(f'order is "key" or None, not {order!r}')
     if topic is not None and not isinstance(topic, str):
         raise TypeError(f"the topic of a queue is its name here, not {type(topic).__name__}")
+    if (most := limits.get("max_attempts")) is not None:
+        limits = {**limits, "max_attempts": (most := whole(most, "max_attempts"))}
+        if not 1 <= most < 2**24:
+            raise InvalidArgument(f"max_attempts is 1 to {2**24 - 1}, or None, not {named(most)}")
     over, is_new = name if topic is None else topic, False
     try:
         answer = yield from call(patience, Call("GET", path_of("queues", name)))
@@ -170,8 +176,8 @@ class Worker(Generic[T]):
         self, n: int, lease: Duration, timeout: Duration | None
     ) -> Operation[list[tuple[str, int, Record[T]]]]:
         """Take up to `n` jobs; wait for the first of them."""
-        if type(n) is not int or n < 1:
-            raise InvalidArgument(f"take() takes how many jobs to take, from 1 on, not {n!r}")
+        if (n := whole(n, "how many jobs to take")) < 1:
+            raise InvalidArgument(f"take() takes how many jobs to take, from 1 on, not {named(n)}")
         end = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
         common = {"limit": n, "lease": span(seconds(lease, "a lease")), **self._limits}
         while True:
@@ -218,10 +224,8 @@ class Worker(Generic[T]):
             raise InvalidArgument(
                 f"queue {self.name!r} has no dead letters: open it with max_attempts="
             )
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
-            raise TypeError(f"limit is a whole number, not {type(limit).__name__}")
-        if limit is not None and limit < 0:
-            raise InvalidArgument(f"limit is a number from 0 on, not {limit}")
+        if limit is not None and (limit := whole(limit, "limit")) < 0:
+            raise InvalidArgument(f"limit is a number from 0 on, not {named(limit)}")
         letters, done = self._limits.get("dead_letter", f"{self.core.name}.dead"), 0
         while (most := REDRIVEN if limit is None else min(limit - done, REDRIVEN)) > 0:
             body = json.dumps({"dead_letter": letters, "limit": most}).encode()

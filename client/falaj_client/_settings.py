@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from falaj_client._numbers import plain, whole
 from falaj_client._times import seconds, span
 from falaj_client.errors import InvalidArgument, NotOverHttp
 
@@ -43,6 +44,7 @@ class Retention(TypedDict, total=False):
 
 
 _NATIVE = {"sync", "verify"}
+_WHOLE = {"segment_bytes", "sync_interval_ms", "retention_bytes", "retention_records"}
 
 
 def given(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -62,6 +64,8 @@ def given(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             )
         if name not in Settings.__annotations__:
             raise TypeError(f"topic() got an unexpected keyword argument {name!r}")
+        if value is not None and name in _WHOLE:
+            value = whole(value, name)
         if name == "sync_interval_ms":
             sent["sync_interval"] = None if value is None else f"{value}ms"
         elif name == "retention_age":
@@ -127,6 +131,7 @@ def _limit(name: str, value: Any) -> Any:
                 f"{name} is at least a millisecond, or None for no limit, not {value!r}"
             )
         return span(age)
+    value = plain(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is a whole number, or None for no limit, not {value!r}")
     if not 1 <= value < 2**63:

@@ -6,6 +6,7 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 
+from falaj_client._numbers import plain
 from falaj_client._own_errors import named
 from falaj_client.errors import InvalidArgument
 
@@ -40,12 +41,15 @@ def ns_of(timestamp: Time | None, timestamp_ns: int | None) -> int | None:
         InvalidArgument: Both were given, or it has no time zone, or no record can keep it.
     """
     if timestamp is None:
-        if timestamp_ns is not None and type(timestamp_ns) is not int:
+        if timestamp_ns is None:
+            return None
+        found = plain(timestamp_ns)
+        if isinstance(found, bool) or not isinstance(found, int):
             raise TypeError(
                 "timestamp_ns is a whole number of nanoseconds since 1970, not "
                 f"{type(timestamp_ns).__name__}"
             )
-        return None if timestamp_ns is None else _checked(timestamp_ns)
+        return _checked(found)
     if timestamp_ns is not None:
         raise InvalidArgument("a record has timestamp= or timestamp_ns=: give one of them")
     return to_ns(timestamp)
@@ -149,7 +153,7 @@ def _seconds(duration: Duration, what: str) -> float:
             )
         units = zip(parts.groups("0"), (86_400, 3_600, 60, 1), strict=True)
         return sum(float(number) * unit for number, unit in units)
-    if isinstance(duration, bool) or not isinstance(duration, int | float):
+    if isinstance(duration, bool) or not hasattr(duration, "__float__"):
         raise TypeError(
             f'{what} is seconds, a timedelta or text such as "5m", not {type(duration).__name__}'
         )

@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from falaj_client._calls import Producers, call, open_stream, remote_patience, remote_wait
+from falaj_client._events import Events, event_id
 from falaj_client._frames import FRAMES, records_of
+from falaj_client._numbers import LARGEST, natural, plain, whole
+from falaj_client._own_errors import named, shown
 from falaj_client._pages import AHEAD, PAGE, Pages, Part, merged
 from falaj_client._settings import changes
 from falaj_client._times import iso, milliseconds_of, seconds, span, to_ns
@@ -32,11 +36,11 @@ from falaj_client.errors import (
 from falaj_client.records import NewRecord, Position, Record, line_of, new_records, record_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from falaj_client._calls import Patience
     from falaj_client._times import Duration, Time
-    from falaj_client._wire import Operation
+    from falaj_client._wire import Answer, Operation
 
 T = TypeVar("T")
 
@@ -69,7 +73,7 @@ def describe(patience: Patience, name: str) -> Operation[dict[str, Any]]:
 def _named(name: str) -> str:
     if not isinstance(name, str):
         raise TypeError(f"the name of a topic is text, not {type(name).__name__}")
-    if not name or ":" in name or "/" in name or name in (".", ".."):
+    if ":" in name:
         raise InvalidName(f"no topic is called {name!r}: a name is of A-Z a-z 0-9 . _ -")
     return name
 
@@ -98,6 +102,8 @@ def open_topic(
     if visibility is not None and visibility not in _SEEN:
         raise InvalidArgument(f"visibility is one of {', '.join(_SEEN)}, not {visibility!r}")
     wanted = {key: value for key, value in settings.items() if value is not None}
+    if "partitions" in wanted:
+        wanted["partitions"] = whole(wanted["partitions"], "partitions")
     asked = None if codec in (None, RAW) else resolve(codec, None).name
     if asked is not None:
         wanted["codec"] = asked
@@ -137,12 +143,11 @@ def open_topic(
 
 def start_query(start: Any) -> dict[str, str | int | None]:
     """Turn a place to begin into a query."""
-    if start == "earliest":
-        return {}
-    if start == "latest":
-        return {"last": 0}
-    if isinstance(start, int) and not isinstance(start, bool):
-        return {"from": start} if start >= 0 else {"last": -start}
+    if isinstance(start, str) and start in ("earliest", "latest"):
+        return {} if start == "earliest" else {"last": 0}
+    number = plain(start)
+    if isinstance(number, int) and not isinstance(number, bool):
+        return {"from": number} if number >= 0 else {"last": -number}
     return {"at": iso(to_ns(start))}
 
 
@@ -181,8 +186,7 @@ class Core(Generic[T]):
         Raises:
             InvalidArgument: There is no such partition.
         """
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"a partition is a whole number, not {type(number).__name__}")
+        number = whole(number, "a partition")
         if number not in self.partitions:
             raise InvalidArgument(
                 f"topic {self.name!r} has the partitions {self.partitions.start} to "
@@ -191,17 +195,32 @@ class Core(Generic[T]):
         one = range(number, number + 1)
         return replace(self, partitions=one, chosen=number)
 
+    def ask(
+        self, asked: Call, send: Callable[[Call], Operation[Answer]] | None = None
+    ) -> Operation[Answer]:
+        """Send a request about this topic; `send` is how. Another of its name gets none.
+
+        Raises:
+            TopicDeleted: The topic was deleted, whether there is another of its name or not.
+        """
+        exact = {**asked.headers, "Falaj-Generation": self.generation}
+        asked = replace(asked, headers=exact)
+        try:
+            answer = yield from call(self.patience, asked) if send is None else send(asked)
+        except UnknownTopic as error:
+            raise deleted(error, self.name) from None
+        return answer
+
+    @property
+    def generation(self) -> str:
+        """What tells the topic from others that had or will have its name."""
+        return str(self.found["generation"])
+
     def describe(self) -> Operation[dict[str, Any]]:
         """Ask for settings and offsets, as they are now."""
-        found = yield from describe(self.patience, self.name)
-        self._expect(found)
+        answer = yield from self.ask(Call("GET", path_of("topics", self.name)))
+        found: dict[str, Any] = answer.json
         return found
-
-    def _expect(self, found: Mapping[str, Any]) -> None:
-        if found.get("generation") != self.found.get("generation"):
-            raise TopicDeleted(
-                f"topic {self.name!r} was deleted, and there is another of this name: open it again"
-            )
 
     def properties(self) -> Operation[dict[str, str]]:
         """Ask for the texts that programs keep with the topic."""
@@ -211,8 +230,7 @@ class Core(Generic[T]):
     def count(self) -> Operation[int]:
         """Count the records that there are."""
         asked = Call("GET", path_of("topics", self.name, "count"), {"partition": self.chosen})
-        answer = yield from call(self.patience, asked)
-        self._expect(answer.json)
+        answer = yield from self.ask(asked)
         return int(answer.json["count"])
 
     def offsets(self) -> Operation[dict[int, range]]:
@@ -259,17 +277,13 @@ class Core(Generic[T]):
         sequence: int | None = None,
         expect: int | None = None,
     ) -> Operation[dict[int, range]]:
-        if partition is not None:
-            self.partition(partition)
-        chosen = self.chosen if partition is None else partition
+        chosen = self.chosen if partition is None else self.partition(partition).chosen
         patience = remote_patience(self.patience, sync, timeout)
         if expect is not None and chosen is None and len(self.partitions) > 1:
             raise InvalidArgument("an offset is expected of one partition: name it with partition=")
-        if (producer is None) != (sequence is None):
-            raise InvalidArgument("producer= and sequence= go together")
-        headers = {"Content-Type": LINES}
+        headers = {"Content-Type": LINES, **_named_append(producer, sequence)}
         if expect is not None:
-            headers["If-Next"] = str(expect)
+            headers["If-Next"] = str(natural(expect, "expect"))
         to = self.partitions.start if len(self.partitions) == 1 else chosen
         lines = [line_of(record, self.codec, self.name, to) for record in records]
         body = "\n".join(lines).encode()
@@ -278,12 +292,9 @@ class Core(Generic[T]):
             query["partition"] = 0
         wait = remote_wait(patience)
         asked = Call("POST", self.path, query, headers, body, wait)
-        if producer is None:
-            answer = yield from self.producers.send(self.patience, asked, (chosen, self.name))
-        else:
-            named = {"Falaj-Producer": _producer_name(producer), "Falaj-Sequence": str(sequence)}
-            asked = Call("POST", self.path, query, {**headers, **named}, body, wait)
-            answer = yield from call(self.patience, asked)
+        of = (chosen, self.name)
+        own = partial(self.producers.send, self.patience, of=of)
+        answer = yield from self.ask(asked, own if producer is None else None)
         return {
             each["partition"]: range(int(each["first"]), int(each["next"]))
             for each in answer.json["partitions"]
@@ -296,9 +307,12 @@ class Core(Generic[T]):
     ) -> Operation[tuple[list[Record[T]], int]]:
         """Read some records of one partition, and the offset that comes next."""
         number = self.partitions.start
+        if query.get("from", 0) > LARGEST:
+            raise (yield from self._missing(query["from"]))
+        if query.get("last", 0) > LARGEST:
+            query = {"last": LARGEST}
         where = {**query, "partition": number, "limit": limit, "visibility": self.visibility}
-        asked = Call("GET", self.path, where, {"Accept": FRAMES})
-        answer = yield from call(self.patience, asked)
+        answer = yield from self.ask(Call("GET", self.path, where, {"Accept": FRAMES}))
         records = records_of(answer.body, self.name, number, self.codec)
         return records, int(answer.headers["falaj-next-offset"])
 
@@ -352,16 +366,16 @@ class Core(Generic[T]):
 
     def read(self, start: int, n: int) -> Operation[list[Record[T]]]:
         """Read up to `n` records from an offset on."""
-        if n < 0:
-            raise InvalidArgument(f"n is how many records to read, from 0 on, not {n}")
+        start, n = whole(start, "an offset"), _many(n)
+        if start < -LARGEST:
+            raise (yield from self._missing(start))
         query: dict[str, Any] = {"from": start} if start >= 0 else {"last": -start}
         found = yield from self._several(query, n)
         return found
 
     def last(self, n: int) -> Operation[list[Record[T]]]:
         """Read the last `n` records."""
-        if n < 0:
-            raise InvalidArgument(f"n is how many records to read, from 0 on, not {n}")
+        n = _many(n)
         found = yield from self._several({"last": n}, n)
         return found
 
@@ -375,11 +389,22 @@ class Core(Generic[T]):
             query = {"from": after}
         return found
 
+    def positioned(self, position: Any) -> Operation[Record[T]]:
+        """Read the record of a position in a topic of several partitions."""
+        parts = position if isinstance(position, tuple) else ()
+        if len(parts) != 2 or not all(type(plain(part)) is int for part in parts):
+            raise TypeError(
+                "each partition has offsets of its own: a partitioned topic takes a position "
+                f"(partition, offset), not {type(position).__name__}"
+            )
+        record = yield from self.partition(parts[0]).one(parts[1])
+        return record
+
     def one(self, offset: int) -> Operation[Record[T]]:
         """Read the record of an offset; a negative one counts from the end."""
-        if isinstance(offset, bool) or not hasattr(offset, "__index__"):
-            raise TypeError(f"an offset is a whole number, not {type(offset).__name__}")
-        offset = offset.__index__()
+        offset = whole(offset, "an offset")
+        if offset < -LARGEST:
+            raise (yield from self._missing(offset))
         if offset < 0:
             records = yield from self._several({"last": -offset}, -offset)
             if len(records) < -offset:
@@ -402,7 +427,7 @@ class Core(Generic[T]):
         there = offsets[number]
         error = OffsetOutOfRange(
             f"topic {self.name!r}, partition {number}, has the offsets {there.start} to "
-            f"{there.stop - 1}, and {offset} is none of them"
+            f"{there.stop - 1}, and {shown(offset)} is none of them"
             if there
             else f"topic {self.name!r}, partition {number}, has no record"
         )
@@ -421,7 +446,7 @@ class Core(Generic[T]):
         there = offsets[self.partitions.start]
         start = yield from self._edge(wanted.start, there)
         stop = yield from self._edge(wanted.stop, there)
-        step = 1 if wanted.step is None else wanted.step
+        step = 1 if wanted.step is None else whole(wanted.step, "the step of a slice")
         if step > 0 and start is None:
             start = there.start
         if step < 0 and stop is None:
@@ -432,9 +457,10 @@ class Core(Generic[T]):
         return found
 
     def _edge(self, place: Any, there: range) -> Operation[int | None]:
+        place = plain(place)
         if place is None:
             return None
-        if isinstance(place, int):
+        if isinstance(place, int) and not isinstance(place, bool):
             if place >= 0:
                 return place
             if -place >= len(there):
@@ -459,7 +485,7 @@ class Core(Generic[T]):
         if wait == 0:
             yield from self._now(places)
             return
-        seen = _event_id(self.found["generation"], places)
+        seen = event_id(self.found["generation"], places)
         asked: dict[str, Any] = {"partition": self.chosen, "visibility": self.visibility}
         last = time.monotonic()
         while True:
@@ -467,9 +493,9 @@ class Core(Generic[T]):
             if left <= 0:
                 return
             headers = {"Accept": "text/event-stream", "Last-Event-ID": seen}
-            call_ = Call("GET", self.path, asked, headers)
-            yield from open_stream(self.patience, call_, min(left, _SILENCE_S))
-            events = _Events()
+            send = partial(open_stream, self.patience, read=min(left, _SILENCE_S))
+            yield from self.ask(Call("GET", self.path, asked, headers), send)
+            events = Events()
             try:
                 while piece := (yield Piece()):
                     records = list[Record[T]]()
@@ -523,12 +549,15 @@ class Core(Generic[T]):
             raise InvalidArgument(
                 "trim() takes before_offset= or before_time=: give exactly one of them"
             )
-        asked: dict[str, Any] = {"before": before_offset}
+        asked: dict[str, Any] = {}
         if before_time is not None:
             asked = {"before_time": iso(to_ns(before_time))}
-        elif before_offset is not None and before_offset < 0:
-            offsets = yield from self.slice(slice(before_offset, None))
-            asked = {"before": offsets.start}
+        else:
+            asked["before"] = before = whole(before_offset, "before_offset")
+            if before > LARGEST:
+                raise (yield from self._missing(before))
+            if before < 0:
+                asked["before"] = (yield from self.slice(slice(before, None))).start
         if self.chosen is not None:
             asked["partition"] = self.chosen
         found = yield from self._act("trim", asked)
@@ -553,13 +582,11 @@ class Core(Generic[T]):
     ) -> Operation[Any]:
         """Change settings; return the limits as they are now."""
         asked = changes(settings, compacted, properties)
-        found = yield from self.describe()  # another topic of this name keeps its settings
-        if asked:
-            path, kind = path_of("topics", self.name), {"Content-Type": "application/json"}
-            body = json.dumps(asked).encode()
-            answer = yield from call(self.patience, Call("PATCH", path, {}, kind, body))
-            found = answer.json
-        return limits_of(found)
+        if not asked:
+            return limits_of((yield from self.describe()))
+        path, kind = path_of("topics", self.name), {"Content-Type": "application/json"}
+        answer = yield from self.ask(Call("PATCH", path, {}, kind, json.dumps(asked).encode()))
+        return limits_of(answer.json)
 
     def compact(self, delete_retention: Duration, seal: bool) -> Operation[dict[str, int]]:
         """Keep the last record of each key; return the figures of the work."""
@@ -570,7 +597,6 @@ class Core(Generic[T]):
             raise InvalidArgument(
                 f"delete_retention is a number of seconds from 0 on, not {delete_retention!r}"
             )
-        yield from self.describe()
         # A repeat would find nothing more to do, and report so.
         asked = {"tombstones": span(long), "seal": seal}
         done = yield from self._act("compact", asked, is_repeatable=False)
@@ -582,12 +608,16 @@ class Core(Generic[T]):
         kind = {"Content-Type": "application/json"}
         path, body = path_of("topics", f"{self.name}:{verb}"), json.dumps(asked).encode()
         asking = Call("POST", path, {}, kind, body, is_repeatable=is_repeatable)
-        answer = yield from call(self.patience, asking)
+        answer = yield from self.ask(asking)
         return answer.json
 
     def delete(self) -> Operation[None]:
-        """Delete the topic with its records."""
-        yield from delete_topic(self.patience, self.name)
+        """Delete the topic with its records; one that a lost request deleted is gone too."""
+        try:
+            yield from self.ask(Call("DELETE", path_of("topics", self.name)))
+        except TopicDeleted as error:
+            if not error.__dict__.get("_after_lost_answer"):
+                raise
 
 
 def limits_of(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -610,36 +640,31 @@ def delete_topic(patience: Patience, name: str) -> Operation[None]:
             raise
 
 
-def _producer_name(producer: Any) -> str:
+def deleted(error: UnknownTopic, name: str) -> TopicDeleted:
+    """Make the error for a topic that a handle had, and that is not there any more."""
+    made = TopicDeleted(f"topic {name!r} was deleted: open it again to create another one")
+    made.__dict__.update(error.__dict__)
+    return made
+
+
+def _many(n: Any) -> int:
+    if (found := whole(n, "how many to read")) >= 0:
+        return found
+    raise InvalidArgument(f"n is how many records to read, from 0 on, not {named(found)}")
+
+
+def _named_append(producer: Any, sequence: Any) -> dict[str, str]:
+    """Write a producer and a sequence of the caller's own as headers; none without them."""
+    if (producer is None) != (sequence is None):
+        raise InvalidArgument("producer= and sequence= go together")
+    if producer is None:
+        return {}
     name = producer if isinstance(producer, str) else getattr(producer, "name", None)
     if not isinstance(name, str):
         raise TypeError(f"producer is a name, not {type(producer).__name__}")
-    return name
-
-
-@dataclass(frozen=True)
-class _Event:
-    kind: str
-    id: str
-    data: bytes
-
-
-class _Events:
-    """Splits a stream into server-sent events."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, piece: bytes) -> Iterator[_Event]:
-        """Take bytes, and return the events that they complete."""
-        *whole, self._rest = (self._rest + piece).split(b"\n\n")
-        for text in whole:
-            fields = dict(line.partition(b": ")[::2] for line in text.split(b"\n"))
-            if b"data" in fields:
-                kind, id_ = fields.get(b"event", b"record"), fields.get(b"id", b"")
-                yield _Event(kind.decode(), id_.decode(), fields[b"data"])
-
-
-def _event_id(generation: str, places: Mapping[int, int]) -> str:
-    """Make the id of an event that comes before these offsets."""
-    return f"{generation}-" + ",".join(f"{number}:{at}" for number, at in places.items())
+    if not name or not name.isascii() or not name.isprintable() or name != name.strip():
+        raise InvalidArgument(
+            "over HTTP the name of a producer is printable ASCII without spaces around it, not "
+            f"{named(name)}: choose another one"
+        )
+    return {"Falaj-Producer": name, "Falaj-Sequence": str(natural(sequence, "sequence"))}

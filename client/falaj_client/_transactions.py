@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from falaj_client._calls import remote_patience, remote_wait
 from falaj_client._groups import Member
-from falaj_client._topics import Core, open_topic
+from falaj_client._numbers import natural, whole
+from falaj_client._topics import Core, deleted, open_topic
 from falaj_client._wire import Call, path_of
-from falaj_client.errors import InvalidArgument, PartitionNotAssigned
+from falaj_client.errors import (
+    InvalidArgument,
+    PartitionNotAssigned,
+    TopicDeleted,
+    UnknownTopic,
+)
 from falaj_client.records import Headers, Key, NewRecord, line_of, new_records
 
 if TYPE_CHECKING:
@@ -158,8 +164,13 @@ class Gathered:
         name = topic if isinstance(topic, str) else getattr(core, "name", None)
         if not isinstance(name, str):
             raise TypeError(f"topic is a topic or its name, not {type(topic).__name__}")
-        self._cores.setdefault(name, None)
+        before = self._cores.setdefault(name, None)
         if isinstance(core, Core):
+            if before is not None and before.generation != core.generation:
+                raise TopicDeleted(
+                    f"the transaction has two topics of the name {name!r}, and one of them was "
+                    "deleted: open it again"
+                )
             self._cores[name] = core
         return name
 
@@ -171,6 +182,8 @@ class Gathered:
         expect: int | None,
     ) -> None:
         name, core = self._name(topic), getattr(topic, "_core", None)
+        partition = None if partition is None else whole(partition, "a partition")
+        expect = None if expect is None else natural(expect, "expect")
         if partition is None and core is not None:
             partition = core.chosen
         for i, record in enumerate(records):
@@ -205,6 +218,8 @@ class Gathered:
             if self._member is not None:
                 self._member.refused(error)
             raise
+        except UnknownTopic as error:
+            raise deleted(error, getattr(error, "topic", None) or ", ".join(self._cores)) from None
         if self._member is not None:
             self._member.committed(self._moves)
         for each in answer.json["parts"]:
@@ -221,12 +236,12 @@ class Gathered:
         """Write a part for each topic; its records name their partitions."""
         lines: dict[str, list[str]] = {name: [] for name in self._cores}
         for name, record, partition, _ in self._records:
-            core = self._cores[name]
-            assert core is not None
-            lines[name].append(line_of(record, core.codec, name, partition, names_partition=True))
+            codec = self._core(name).codec
+            lines[name].append(line_of(record, codec, name, partition, names_partition=True))
         for name, its in lines.items():
             finish = json.dumps(name in self._finished)
-            head = f'"topic": {json.dumps(name)}, "finish": {finish}'
+            exact = json.dumps(self._core(name).generation)
+            head = f'"topic": {json.dumps(name)}, "generation": {exact}, "finish": {finish}'
             yield f'{{{head}, "records": [{",".join(its)}]}}'
 
     def _conditions(self) -> Iterator[str]:
@@ -251,6 +266,7 @@ class Gathered:
                 after = expect - before[where] + counts[where]
                 part: dict[str, Any] = {
                     "topic": name,
+                    "generation": self._core(name).generation,
                     "partition": partition,
                     "if_next": after,
                     "records": [],
@@ -258,10 +274,14 @@ class Gathered:
                 yield json.dumps(part)
             before[where] += 1
 
+    def _core(self, name: str) -> Core[Any]:
+        core = self._cores[name]
+        assert core is not None  # `commit` opened it
+        return core
+
     def _place(self, name: str, asked: int | None) -> int | None:
         """Find the partition of a record; None where its key chooses."""
-        core = self._cores[name]
-        assert core is not None
+        core = self._core(name)
         if asked is not None:
             core.partition(asked)
         is_single = asked is None and len(core.partitions) == 1

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
+from falaj_client._own_errors import named
+from falaj_client.errors import InvalidName
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -157,5 +160,15 @@ Operation: TypeAlias = Generator[Step, Any, T]
 
 
 def path_of(*parts: str) -> str:
-    """Make the path of an API call; a name in it cannot leave its place."""
+    """Make the path of an API call; a name in it cannot leave its place.
+
+    Raises:
+        InvalidName: Nothing is called so.
+        TypeError: A name is no text.
+    """
+    for part in parts:
+        if not isinstance(part, str):
+            raise TypeError(f"a name is text, not {type(part).__name__}")
+        if part in ("", ".", "..") or "/" in part or any("\ud800" <= c <= "\udfff" for c in part):
+            raise InvalidName(f"nothing is called {named(part)}: a name is of A-Z a-z 0-9 . _ -")
     return "/v1/" + "/".join(quote(part, safe=":") for part in parts)

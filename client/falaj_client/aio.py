@@ -509,8 +509,7 @@ class AsyncPartitionedTopic(AsyncAnyTopic[T]):
         return await self._run(self._core.append(record, **options))
 
     async def __getitem__(self, position: tuple[int, int]) -> Record[T]:
-        partition, offset = position
-        return await self.partition(partition)[offset]
+        return await self._run(self._core.positioned(position))
 
     async def trim(self, *, before_time: Time) -> Mapping[str, Any]:
         """Delete the records before a time, in each partition."""

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from falaj_client._plain import VALUE, plain_bytes
 from falaj_client.errors import InvalidArgument, MissingExtra
 
 if TYPE_CHECKING:
@@ -83,18 +84,7 @@ def is_built_in(name: str) -> bool:
 
 
 def _encode_bytes(value: Any) -> bytes:
-    if isinstance(value, bytes | bytearray):
-        return bytes(value)
-    try:
-        view = memoryview(value)
-    except TypeError:
-        raise TypeError(
-            f"a topic of bytes takes bytes or another buffer, not {type(value).__name__}: name a "
-            'codec such as codec="str" for other values'
-        ) from None
-    if view.itemsize != 1:
-        raise TypeError(f"a value is a buffer of single bytes, not of {view.itemsize} each")
-    return view.tobytes()
+    return plain_bytes(value, VALUE)
 
 
 def _encode_str(value: Any) -> bytes:
@@ -173,6 +163,8 @@ def _expect(value: Any, depth: int, form: str) -> None:
             value = value.values()
         for each in value:
             _expect(each, depth + 1, form)
+    elif form == "msgpack" and isinstance(value, memoryview):
+        plain_bytes(value, "a memoryview in a value")
 
 
 def _expect_whole(value: int, form: str) -> None:

@@ -107,6 +107,7 @@ def of_problem(status: int, document: Mapping[str, Any]) -> Exception:
     """
     kind = str(document.get("type", "")).rpartition(":")[2]
     usual = "UsageError" if 400 <= status < 500 else "MachineError"
+    usual = "AppendTooLarge" if status == 413 else usual
     name = _KINDS.get(kind, "ServerUnavailable" if status in (429, 502, 503, 504) else usual)
     sentence = str(document.get("detail") or f"the server answered with status {status}")
     remedy = document.get("remedy")

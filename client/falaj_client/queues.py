@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from falaj_client._queues import Taken, Worker, reason_of
-from falaj_client.records import NewRecord, Record
+from falaj_client.records import NewRecord, Record, new_records
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -279,6 +280,8 @@ class AsyncJob(Taken[T]):
 
 
 def _of_values(values: Iterable[object], headers: Headers | None) -> Iterator[NewRecord]:
-    for each in values:
-        key, value = each if isinstance(each, tuple) else (None, each)
-        yield NewRecord(value, key, headers=headers)
+    told = NewRecord(None, headers=headers).headers
+    for each in new_records(values):
+        job = copy(each)  # the caller's own keeps its headers
+        job.headers = [*each.headers, *told]
+        yield job

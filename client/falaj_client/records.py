@@ -12,6 +12,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from falaj_client._own_errors import named
+from falaj_client._plain import is_record, plain_bytes, text_or_bytes
 from falaj_client._times import Time, from_ns, iso, ns_of, parse_iso
 from falaj_client.codecs import is_built_in
 from falaj_client.errors import DecodeFailed, EncodeFailed, InvalidArgument
@@ -206,7 +208,7 @@ class NewRecord:
         timestamp_ns: int | None = None,
     ) -> None:
         self.value = value
-        self.key = None if key is None else _plain(key, "a key")
+        self.key = None if key is None else text_or_bytes(key, "a key")
         self.headers = _headers(headers)
         self.timestamp_ns = ns_of(timestamp, timestamp_ns)
         self.is_tombstone = False
@@ -224,64 +226,76 @@ class NewRecord:
         Args:
             key, headers, timestamp, timestamp_ns: As for `Topic.tombstone`.
         """
-        if key is None:
-            raise TypeError("a tombstone has a key: text or bytes")
+        text_or_bytes(key, "the key of a tombstone")
         made = NewRecord(None, key, headers=headers, timestamp=timestamp, timestamp_ns=timestamp_ns)
         made.is_tombstone = True
         return made
-
-
-def _plain(given: Any, what: str) -> bytes:
-    if isinstance(given, str):
-        try:
-            return given.encode()
-        except UnicodeEncodeError:
-            raise InvalidArgument(
-                f"{what} is kept as UTF-8, which has no half characters"
-            ) from None
-    if isinstance(given, bytes | bytearray | memoryview):
-        return bytes(given)
-    raise TypeError(f"{what} is text or bytes, not {type(given).__name__}")
 
 
 def _headers(given: Any) -> list[tuple[str, bytes | None]]:
     if given is None:
         return []
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise TypeError(
-            f"headers are a dict, or pairs of names and values, not {type(given).__name__}"
-        )
-    pairs = given.items() if isinstance(given, Mapping) else given
+        raise TypeError(f"headers is a dict, or pairs of a name and a value, not {named(given)}")
     found = list[tuple[str, bytes | None]]()
-    for name, value in pairs:
+    for pair in given.items() if isinstance(given, Mapping) else given:
+        try:
+            name, value = pair
+        except (TypeError, ValueError):
+            name = value = None
         if not isinstance(name, str):
-            raise TypeError(f"the name of a header is text, not {type(name).__name__}")
-        plain = None if value is None else _plain(value, "the value of a header")
-        found.append((_plain(name, "the name of a header").decode(), plain))
+            raise TypeError("a header is a pair of a name (str) and a value: str, bytes or None")
+        plain = None if value is None else text_or_bytes(value, "the value of a header")
+        found.append((text_or_bytes(name, "the name of a header").decode(), plain))
     return found
 
 
 def new_records(records: Iterable[Any]) -> Iterator[NewRecord]:
-    """Read what `extend` takes: values, pairs of key and value, new records, and records."""
-    if isinstance(records, str | bytes | bytearray | memoryview):
-        raise TypeError(f"extend() takes an iterable of values, not one {type(records).__name__}")
-    for each in records:
+    """Read what `extend` takes: values, pairs of key and value, new records, and records.
+
+    Rows of a table are tuples too: one that cannot be a pair is refused, so it loses no column.
+
+    Raises:
+        TypeError: It is one record, or a table, or one of them is a tuple that is no pair.
+    """
+    for each in _several(records):
         if isinstance(each, NewRecord):
             yield each
         elif isinstance(each, tuple):
-            if len(each) != 2:
-                raise TypeError(
-                    f"a tuple is a pair of key and value, and this one has {len(each)} parts: a "
-                    "value that is a tuple goes into a NewRecord"
-                )
-            yield NewRecord(each[1], each[0])
-        elif hasattr(each, "is_tombstone") and hasattr(each, "timestamp_ns"):
-            # A record that was read, or a new one of the package falaj.
+            if type(each) is not tuple or len(each) != 2 or each[0] is None:
+                raise TypeError(_PAIR)
+            made = NewRecord(each[1])
+            made.key = text_or_bytes(each[0], _PAIR_KEY)
+            yield made
+        elif is_record(each):
             made = NewRecord(each.value, each.key, headers=each.headers)
             made.timestamp_ns, made.is_tombstone = each.timestamp_ns, each.is_tombstone
             yield made
         else:
             yield NewRecord(each)
+
+
+_PAIR = (
+    "a tuple in extend() is a pair (key, value), whose key is not None. Put a value that is a "
+    "tuple (a row, a named tuple) into a NewRecord. Pass a value without a key by itself"
+)
+_PAIR_KEY = "the first of a pair is its key (a value that is a tuple goes into a NewRecord), which"
+
+
+def _several(records: Any) -> Iterator[Any]:
+    if isinstance(records, str | bytes | bytearray | memoryview | Mapping):
+        remedy = "append() takes one"
+    elif is_record(records):
+        remedy = "give [record] for one"
+    elif hasattr(type(records), "columns"):
+        remedy = "give the rows of a table as a list of dicts"
+    else:
+        try:
+            return iter(records)
+        except TypeError:
+            remedy = "give [value] for one"
+    kind = type(records).__name__
+    raise TypeError(f"extend() takes an iterable of records, not {kind}; {remedy}")
 
 
 def line_of(
@@ -329,11 +343,7 @@ def line_of(
 def _encoded(value: Any, codec: Codec[Any], topic: str, partition: int | None) -> bytes:
     """Encode a value. Ctrl-C and a lack of memory are no failures of the codec."""
     try:
-        raw = codec.encode(value)
-        if not isinstance(raw, bytes | bytearray):
-            raise TypeError(
-                f"what the codec makes of a value is bytes, not {type(raw).__name__}: give bytes"
-            )
+        return plain_bytes(codec.encode(value), "what the codec makes of a value")
     except MemoryError:
         raise
     except Exception as error:
@@ -342,7 +352,6 @@ def _encoded(value: Any, codec: Codec[Any], topic: str, partition: int | None) -
         failed = EncodeFailed(begin + type(value).__name__ + _reason(error, codec))
         failed.topic, failed.partition = topic, partition
         raise failed from error
-    return bytes(raw)
 
 
 def _reason(error: Exception, codec: Codec[Any]) -> str:

@@ -449,8 +449,7 @@ class PartitionedTopic(AnyTopic[T]):
         return self._run(self._core.append(record, **options))
 
     def __getitem__(self, position: tuple[int, int]) -> Record[T]:
-        partition, offset = position
-        return self.partition(partition)[offset]
+        return self._run(self._core.positioned(position))
 
     def trim(self, *, before_time: Time) -> Mapping[str, Any]:
         """Delete the records before a time, in each partition; else as `Topic.trim`."""
