@@ -14,6 +14,8 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from falaj_client._numbers import natural
+from falaj_client._own_errors import named
 from falaj_client._times import milliseconds_of, seconds, span
 from falaj_client._wire import Answer, Broken, Open, Sent, Shut, Sleep
 from falaj_client.errors import InvalidArgument, ServerUnavailable, of_problem
@@ -30,6 +32,7 @@ __all__ = [
     "Producers",
     "call",
     "is_unknown",
+    "named_append",
     "open_stream",
     "remote_patience",
     "remote_wait",
@@ -192,12 +195,29 @@ class Producers:
         except IndexError:
             name, sequence = f"client-{uuid.uuid4().hex}", 0
         headers = {"Falaj-Producer": name, "Falaj-Sequence": str(sequence)}
-        named = replace(asked, headers={**asked.headers, **headers})
+        numbered = replace(asked, headers={**asked.headers, **headers})
         try:
-            answer = yield from call(patience, named)
+            answer = yield from call(patience, numbered)
         except Exception as error:
             if not is_unknown(error):
                 free.append((name, sequence))
             raise
         free.append((name, sequence + 1))
         return answer
+
+
+def named_append(producer: Any, sequence: Any) -> dict[str, str]:
+    """Write a producer and a sequence of the caller's own as headers; none without them."""
+    if (producer is None) != (sequence is None):
+        raise InvalidArgument("producer= and sequence= go together")
+    if producer is None:
+        return {}
+    name = producer if isinstance(producer, str) else getattr(producer, "name", None)
+    if not isinstance(name, str):
+        raise TypeError(f"producer is a name, not {type(producer).__name__}")
+    if not name or not name.isascii() or not name.isprintable() or name != name.strip():
+        raise InvalidArgument(
+            "over HTTP the name of a producer is printable ASCII without spaces around it, not "
+            f"{named(name)}: choose another one"
+        )
+    return {"Falaj-Producer": name, "Falaj-Sequence": str(natural(sequence, "sequence"))}

@@ -16,7 +16,7 @@ from falaj_client._groups import WAIT_S, _elements
 from falaj_client._numbers import whole
 from falaj_client._own_errors import named
 from falaj_client._times import seconds, span
-from falaj_client._topics import Core, open_topic
+from falaj_client._topics import Core, describe, open_topic
 from falaj_client._wire import LINES, Call, path_of
 from falaj_client.errors import (
     ConflictError,
@@ -234,11 +234,14 @@ class Worker(Generic[T]):
             asked = Call("POST", path, {}, kind, body, is_repeatable=False)
             try:
                 answer = yield from call(self._patience, asked)
-            except (UnknownTopic, UnknownQueue) as error:
-                is_named = getattr(error, "topic", None) == letters
-                if is_named if isinstance(error, UnknownTopic) else self._is_new:
+            except UnknownQueue:
+                if self._is_new:
                     break  # no job was given up yet
                 raise
+            except UnknownTopic:
+                if (yield from _is_there(self._patience, letters)):
+                    raise
+                break
             found = int(answer.json["redriven"])
             done += found
             if found < most:
@@ -250,6 +253,14 @@ class Worker(Generic[T]):
         path = path_of("queues", self.name, verb)
         answer = yield from call(self._patience, Call("POST", path, {}, _JSON, body, wait=wait))
         return answer
+
+
+def _is_there(patience: Patience, topic: str) -> Operation[bool]:
+    try:
+        yield from describe(patience, topic)
+    except UnknownTopic:
+        return False
+    return True
 
 
 def reason_of(error: BaseException | None) -> str | None:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from falaj_client._numbers import plain, whole
-from falaj_client._times import seconds, span
+from falaj_client._times import milliseconds_of, seconds, span
 from falaj_client.errors import InvalidArgument, NotOverHttp
 
 if TYPE_CHECKING:
     from falaj_client._times import Duration
 
-__all__ = ["Retention", "Settings", "changes", "given", "token_of"]
+__all__ = ["Retention", "Settings", "changes", "given", "limits_of", "token_of"]
 
 
 class Settings(TypedDict, total=False):
@@ -137,6 +137,16 @@ def _limit(name: str, value: Any) -> Any:
     if not 1 <= value < 2**63:
         raise InvalidArgument(f"{name} is 1 to 2**63 - 1, or None for no limit, not {value}")
     return value
+
+
+def limits_of(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the limits in a description, as `Topic.configure` returns them."""
+    kept = found["retention"]
+    limits = {
+        name: None if kept[name] is None else int(kept[name]) for name in ("bytes", "records")
+    }
+    age = None if kept["age"] is None else milliseconds_of(kept["age"])
+    return {**limits, "age_ms": age, "waits": kept["waits"], "protected": kept["protected"]}
 
 
 def token_of(token: str | os.PathLike[str] | None) -> str | None:

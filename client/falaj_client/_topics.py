@@ -12,14 +12,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from falaj_client._calls import Producers, call, open_stream, remote_patience, remote_wait
+from falaj_client._calls import (
+    Producers,
+    call,
+    named_append,
+    open_stream,
+    remote_patience,
+    remote_wait,
+)
 from falaj_client._events import Events, event_id
 from falaj_client._frames import FRAMES, records_of
 from falaj_client._numbers import LARGEST, natural, plain, whole
 from falaj_client._own_errors import named, shown
 from falaj_client._pages import AHEAD, PAGE, Pages, Part, merged
-from falaj_client._settings import changes
-from falaj_client._times import iso, milliseconds_of, seconds, span, to_ns
+from falaj_client._settings import changes, limits_of
+from falaj_client._times import iso, seconds, span, to_ns
 from falaj_client._wire import LINES, Broken, Call, Give, Piece, Shut, path_of
 from falaj_client.codecs import RAW, Codec, resolve
 from falaj_client.errors import (
@@ -46,7 +53,6 @@ T = TypeVar("T")
 
 __all__ = [
     "Core",
-    "limits_of",
     "open_topic",
     "start_query",
     "topic_names",
@@ -281,7 +287,7 @@ class Core(Generic[T]):
         patience = remote_patience(self.patience, sync, timeout)
         if expect is not None and chosen is None and len(self.partitions) > 1:
             raise InvalidArgument("an offset is expected of one partition: name it with partition=")
-        headers = {"Content-Type": LINES, **_named_append(producer, sequence)}
+        headers = {"Content-Type": LINES, **named_append(producer, sequence)}
         if expect is not None:
             headers["If-Next"] = str(natural(expect, "expect"))
         to = self.partitions.start if len(self.partitions) == 1 else chosen
@@ -620,16 +626,6 @@ class Core(Generic[T]):
                 raise
 
 
-def limits_of(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the limits in a description, as `Topic.configure` returns them."""
-    kept = found["retention"]
-    limits = {
-        name: None if kept[name] is None else int(kept[name]) for name in ("bytes", "records")
-    }
-    age = None if kept["age"] is None else milliseconds_of(kept["age"])
-    return {**limits, "age_ms": age, "waits": kept["waits"], "protected": kept["protected"]}
-
-
 def delete_topic(patience: Patience, name: str) -> Operation[None]:
     """Delete a topic; one that a lost request deleted is gone too."""
     asked = Call("DELETE", path_of("topics", _named(name)))
@@ -651,20 +647,3 @@ def _many(n: Any) -> int:
     if (found := whole(n, "how many to read")) >= 0:
         return found
     raise InvalidArgument(f"n is how many records to read, from 0 on, not {named(found)}")
-
-
-def _named_append(producer: Any, sequence: Any) -> dict[str, str]:
-    """Write a producer and a sequence of the caller's own as headers; none without them."""
-    if (producer is None) != (sequence is None):
-        raise InvalidArgument("producer= and sequence= go together")
-    if producer is None:
-        return {}
-    name = producer if isinstance(producer, str) else getattr(producer, "name", None)
-    if not isinstance(name, str):
-        raise TypeError(f"producer is a name, not {type(producer).__name__}")
-    if not name or not name.isascii() or not name.isprintable() or name != name.strip():
-        raise InvalidArgument(
-            "over HTTP the name of a producer is printable ASCII without spaces around it, not "
-            f"{named(name)}: choose another one"
-        )
-    return {"Falaj-Producer": name, "Falaj-Sequence": str(natural(sequence, "sequence"))}
