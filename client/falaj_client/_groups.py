@@ -15,9 +15,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from falaj_client._calls import call
-from falaj_client._numbers import LARGEST, natural, plain, whole
-from falaj_client._own_errors import named, shown
-from falaj_client._times import iso, seconds, span, to_ns
+from falaj_client._numbers import natural, whole
+from falaj_client._own_errors import named
+from falaj_client._starts import place_of
+from falaj_client._times import seconds, span
 from falaj_client._topics import Core, describe, open_topic
 from falaj_client._wire import Call, path_of
 from falaj_client.codecs import Codec, resolve
@@ -38,22 +39,10 @@ T = TypeVar("T")
 #: The offset of each partition, with the text that is stored with it.
 Places = dict[tuple[str, int], tuple[int, str | None]]
 
-__all__ = ["Member", "Places", "join", "place_of"]
+__all__ = ["Member", "Places", "join"]
 
 #: Longest wait of one poll: a longer one is several.
 WAIT_S = 20.0
-
-
-def place_of(start: Any) -> Any:
-    """Turn a place to begin into a member of the API."""
-    start = plain(start)
-    if isinstance(start, int) and not isinstance(start, bool):
-        if start > LARGEST:
-            raise InvalidArgument(f"no record of any topic has the offset {shown(start)}")
-        return start if start >= 0 else {"last": min(-start, LARGEST)}
-    if isinstance(start, str) and start in ("earliest", "latest"):
-        return start
-    return {"time": iso(to_ns(start))}
 
 
 def join(

@@ -9,8 +9,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from falaj_client._calls import call
-from falaj_client._groups import place_of
 from falaj_client._numbers import natural
+from falaj_client._starts import place_of
 from falaj_client._wire import Call, path_of
 from falaj_client.errors import UnknownGroup, UnknownQueue
 

@@ -26,6 +26,7 @@ from falaj_client._numbers import LARGEST, natural, plain, whole
 from falaj_client._own_errors import named, shown
 from falaj_client._pages import AHEAD, PAGE, Pages, Part, merged
 from falaj_client._settings import changes, limits_of
+from falaj_client._starts import start_query
 from falaj_client._times import iso, seconds, span, to_ns
 from falaj_client._wire import LINES, Broken, Call, Give, Piece, Shut, path_of
 from falaj_client.codecs import RAW, Codec, resolve
@@ -54,7 +55,6 @@ T = TypeVar("T")
 __all__ = [
     "Core",
     "open_topic",
-    "start_query",
     "topic_names",
 ]
 
@@ -145,16 +145,6 @@ def open_topic(
     far = None if visibility == "visible" else visibility
     opened, all_ = resolve(codec, stored), range(count)
     return Core(patience, name, opened, all_, None, Producers(), found, far)
-
-
-def start_query(start: Any) -> dict[str, str | int | None]:
-    """Turn a place to begin into a query."""
-    if isinstance(start, str) and start in ("earliest", "latest"):
-        return {} if start == "earliest" else {"last": 0}
-    number = plain(start)
-    if isinstance(number, int) and not isinstance(number, bool):
-        return {"from": number} if number >= 0 else {"last": -number}
-    return {"at": iso(to_ns(start))}
 
 
 @dataclass

@@ -18,7 +18,7 @@ from falaj.errors import (
     InvalidName,
     OffsetOutOfRange,
 )
-from falaj_client import _topics, codecs, records
+from falaj_client import _starts, codecs, records
 from falaj_client.errors import of_problem
 from falaj_client.protocols import StoreLike
 from server.doors import Server
@@ -122,12 +122,12 @@ def test_what_would_lose_columns_or_keys_is_not_extended(given: Any, said: str) 
 
 
 def test_numbers_of_numpy_are_places_and_bools_are_none() -> None:
-    assert _topics.start_query(np.int64(5)) == {"from": 5}
-    assert _topics.start_query(np.int8(-5)) == {"last": 5}
+    assert _starts.start_query(np.int64(5)) == {"from": 5}
+    assert _starts.start_query(np.int8(-5)) == {"last": 5}
     assert records.NewRecord(1, timestamp_ns=np.int64(5)).timestamp_ns == 5  # type: ignore[arg-type]
     for given in (True, np.bool_(True), 1.5, np.float64(1.0)):
         with pytest.raises(TypeError):
-            _topics.start_query(given)
+            _starts.start_query(given)
 
 
 @pytest.mark.parametrize("url", ["http://\0:80", "http://a\x7f", "http://\ud800", "http://xn--é"])
