@@ -118,7 +118,9 @@ class Outbox:
         limit: Most rows of one batch.
         timeout: Seconds to wait while others hold the database's lock.
         on_bad: What to do with a row that cannot be a record. Such a row has a value that the codec
-            does not take, or is too large for one append, or makes `row` raise. With "raise" the
+            does not take, or is too large for one append, or makes `row` raise. An `OSError`,
+            `sqlite3.Error` or `MemoryError` of `row` is not the row's: it is raised, with the row
+            in its notes, and no row is skipped, as while a service is away. With "raise" the
             outbox moves the rows before it and raises, naming the row. It does so each time until
             the row is corrected or deleted. With "skip" it leaves the row out. With "dead-letter"
             it appends the row, once, to the topic `dead_letter`. Both log a warning and count it in
@@ -388,7 +390,7 @@ class Outbox:
         try:
             # Other relays that are far ahead have appended it.
             with suppress(DuplicateSequence):
-                records = [self._row(row) for row in rows]
+                records = [self._record(row) for row in rows]
                 self.topic.extend(
                     records, producer=self.name, sequence=batch.sequence, sync="durable"
                 )
@@ -430,7 +432,7 @@ class Outbox:
             self._shorten(batch, rows[good - 1]["falaj_id"])
             return
         row, number = rows[0], rows[0]["falaj_id"]
-        refusal = self._refusal(row, alone=True) or Refusal(self._larger(row), error)
+        refusal = self._refusal(row, alone=True) or Refusal(self._blamed(row, error), error)
         told = refusal.told(number, self._table, self.topic.name)
         if self._on_bad == "raise":
             kind = AppendTooLarge if isinstance(refusal.error, AppendTooLarge) else InvalidArgument
@@ -447,21 +449,23 @@ class Outbox:
     def _refusal(self, row: sqlite3.Row, *, alone: bool = False) -> Refusal | None:
         """Return why a row cannot be a record; its size counts only if it is alone."""
         try:
-            _expect_record(self.topic, self._row(row))
+            _expect_record(self.topic, self._record(row))
         except _NOT_THE_ROWS:
             raise
         except Refusal as refusal:
             return refusal
         except Exception as error:  # noqa: BLE001  # of the codec, or of what makes records of rows
             if alone or not isinstance(error, AppendTooLarge):
-                return Refusal(self._larger(row), error)
+                return Refusal(self._blamed(row, error), error)
         return None
 
-    def _larger(self, row: sqlite3.Row) -> str | None:
-        """Return the larger column, if either may be too large."""
+    def _blamed(self, row: sqlite3.Row, error: Exception) -> str | None:
+        """Return the column that an error is about, if it is known: of a size, the larger one."""
         if self._row != self._columns:
             return None
-        key = row["key"] if "key" in row.keys() else None  # noqa: SIM118
+        if not isinstance(error, AppendTooLarge):
+            return "value"
+        key = _key_of(row)
         sizes = [len(each) if isinstance(each, str | bytes) else 0 for each in (row["value"], key)]
         return "value" if sizes[0] >= sizes[1] else "key"
 
@@ -527,8 +531,19 @@ class Outbox:
             )
         return where
 
+    def _record(self, row: sqlite3.Row) -> Any:
+        """Make a record of a row; an error that is not about the row names it too."""
+        try:
+            return self._row(row)
+        except _NOT_THE_ROWS as error:
+            error.add_note(
+                f"row {row['falaj_id']} of {self._table}: row= raised this, which no row is "
+                "skipped for: the relay goes on with this row the next time"
+            )
+            raise
+
     def _columns(self, row: sqlite3.Row) -> NewRecord:
-        value, key = row["value"], row["key"] if "key" in row.keys() else None  # noqa: SIM118
+        value, key = row["value"], _key_of(row)
         try:
             if key is not None and not isinstance(key, bytes):
                 key = str(key).encode()
@@ -616,6 +631,13 @@ class Outbox:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             raise
+
+
+def _key_of(row: sqlite3.Row) -> Any:
+    try:
+        return row["key"]  # in whatever case the column is named
+    except IndexError:
+        return None
 
 
 def _seconds(what: str, duration: Duration) -> float:

@@ -89,6 +89,20 @@ def test_ids_that_were_rolled_back_leave_gaps_that_do_not_matter(
     assert [bytes(value) for value in values(topic)] == [b"1", b"2", b"4", b"5", b"7", b"8"]
 
 
+@pytest.mark.parametrize("names", ["Key TEXT, Value TEXT", "KEY, VALUE"])
+def test_columns_are_found_in_any_case_as_sqlite_finds_them(
+    store: falaj.Store, tmp_path: Path, names: str
+) -> None:
+    path = tmp_path / "cased.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, {names})")
+        connection.execute("INSERT INTO outbox (key, value) VALUES ('ann', 'x'), ('ann', NULL)")
+    topic = store.topic("t", codec="str")
+    with Outbox(path, topic) as outbox:
+        assert outbox.relay() == 2
+    assert [(r.key, r.is_tombstone) for r in topic] == [(b"ann", False), (b"ann", True)]
+
+
 def test_any_row_of_any_table_can_be_one(store: falaj.Store, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "db")) as connection, connection:
         connection.execute('CREATE TABLE "a ""table" (number INTEGER PRIMARY KEY, who, what)')

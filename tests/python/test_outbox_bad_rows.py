@@ -60,6 +60,7 @@ BAD: dict[str, tuple[str, object, object, Any, str]] = {
     "a number as bytes": ("bytes", None, 1.5, None, 'column "value": .*not float'),
     "a blob as JSON": ("json", None, b"x", None, 'column "value": .*JSON has no bytes'),
     "no number of JSON": ("json", None, 9e999, None, 'column "value": .*inf'),
+    "a number beside a longer key": ("str", "a key", 5, None, 'column "value": .*not int'),
     "too large": ("str", None, LARGE, None, 'column "value": .*that one append may hold'),
     "too large a key": ("str", LARGE, "v", None, 'column "key": .*that one append may hold'),
     "NULL without a key": ("str", None, None, None, 'column "value": NULL is a tombstone'),
@@ -327,8 +328,9 @@ def test_what_is_not_the_rows_fault_refuses_none(store: falaj.Store, database: P
         raise ConnectionError("offline")
 
     with Outbox(database, topic, row=offline, on_bad="skip") as outbox:
-        with pytest.raises(ConnectionError):
+        with pytest.raises(ConnectionError) as caught:
             outbox.relay()
+        assert caught.value.__notes__[0].startswith('row 1 of "outbox": row= raised this')
         assert outbox.refused == 0
     with Outbox(database, topic, on_bad="skip") as outbox:
         topic.close()
