@@ -7,11 +7,9 @@ from typing import NamedTuple
 
 import numpy
 import pyarrow
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falaj.errors import InvalidArgument
 from falaj.pipeline.deduping import copies
 from falaj.pipeline.deduping.dealing import hashed
 
@@ -146,9 +144,3 @@ def test_what_earlier_runs_kept_is_a_copy_before_and_behind() -> None:
     rows = [Row(b"a", at == 10, at, 0, at) for at in (0, 6, 10, 14, 15)]
     assert decided(rows, 5, last=False) == ({(0, 0), (0, 15)}, {b"a": 2}, 0)
     assert decided(rows, 5, last=True) == ({(0, 15), (0, 6), (0, 0)}, {b"a": 1}, 1)
-
-
-@pytest.mark.parametrize("by", ["", "offset", "header:", "json:", "keys", "header"])
-def test_what_no_record_can_be_told_by_is_refused(by: str) -> None:
-    with pytest.raises(InvalidArgument, match="by is key, value"):
-        copies.check(by)

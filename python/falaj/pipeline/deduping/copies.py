@@ -1,4 +1,4 @@
-"""The rule of `dedupe`: what an id is (`ids`, `id_of`), and which copies stay (`decide`).
+"""The rule of `dedupe`: which copies stay (`decide`). `ids` says what an id is.
 
 The rule goes through the copies of an id in the order of their times. Copies of one time come by
 partition and offset. Where the last copy wins, the order is reversed. The first copy is kept and
@@ -13,111 +13,16 @@ two ids with one hash still count as two.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy
 import pyarrow
 from pyarrow import compute
-from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
-from falaj.errors import InvalidArgument
 from falaj.pipeline.base.buffers import array_of, numbers_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-__all__ = ["PLAIN", "Decided", "Records", "check", "columns", "decide", "id_of", "ids"]
-
-PLAIN = ("key", "value", "key+value")
-"""Ids that a task makes of batches by itself; Spark evaluates the other ones."""
-_ROUNDED = r"[0-9]\.[0-9]|Infinity|(?<![0-9.])0(?![0-9.])"
-"""A number as Spark may have changed it: one with a fraction or an exponent, or of -0."""
-_DOUBLE = (
-    r'\G((?:[^"0-9\-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?!-0(?![0-9]))-?[0-9]++(?![.eE]))*+)'
-    r"(-?[0-9][0-9.eE+\-]*+)"
-)
-"""In JSON the next such number, and what is before it: text, and whole numbers."""
-_NAMED = re.compile(r"(header|json):(.+)", re.DOTALL)
-
-
-def check(by: str) -> None:
-    """Refuse a setting `by` that names no id.
-
-    Raises:
-        InvalidArgument: It is none of the known words, and no header or field.
-    """
-    if by not in PLAIN and not _NAMED.fullmatch(by):
-        raise InvalidArgument(
-            f"by is key, value, key+value, header:NAME or json:FIELD, not {by!r}: what two records "
-            "have in common that are copies of each other"
-        )
-
-
-def columns(by: str) -> str:
-    """Name the columns that an id is made of, with their types; nothing else is read for it."""
-    if by in ("key", "value"):
-        return f"{by} BINARY"
-    if by == "key+value":
-        return "key BINARY, value BINARY"
-    if by.startswith("header:"):
-        return "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-    return "value BINARY"
-
-
-def ids(by: str, batch: pyarrow.RecordBatch) -> pyarrow.Array:
-    """Make the ids of the records in a batch; null where a record has none.
-
-    Args:
-        by: One of `PLAIN`. A key is an id as it is, a value by its SHA-256.
-        batch: Has the columns that `columns` names.
-    """
-    if by == "key":
-        return batch["key"]
-    values = batch["value"].to_pylist()
-    if by == "value":
-        return pyarrow.array([None if v is None else _sha(v) for v in values], pyarrow.binary())
-    pairs = zip(batch["key"].to_pylist(), values, strict=True)
-    told = [
-        None if key is value is None else _sha(_told(key) + _told(value)) for key, value in pairs
-    ]
-    return pyarrow.array(told, pyarrow.binary())
-
-
-def _sha(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
-
-
-def _told(part: bytes | None) -> bytes:
-    """Write length and bytes, so that two pairs never look alike; null differs from empty."""
-    return b"-" if part is None else b"%d:%b" % (len(part), part)
-
-
-def id_of(by: str) -> Column:
-    """Make the expression for a header or a member of JSON; null where a record has no id.
-
-    Args:
-        by: As `check` allows it, and not one of `PLAIN`.
-
-    Returns:
-        A binary column of value or headers.
-    """
-    kind, name = by.split(":", 1)
-    if kind == "header":
-        mine = F.filter("headers", lambda header: header["key"] == name)
-        return F.try_element_at(mine, F.lit(1))["value"]
-    path = name if name.startswith("$") else f"$.{name}"
-    text = F.col("value").cast("string")
-    found = F.get_json_object(text, path)
-    # As text such a number is what was written; Spark makes a double of it, as of many others.
-    exact = F.get_json_object(F.regexp_replace(text, F.lit(_DOUBLE), F.lit('$1"$2"')), path)
-    return F.when(found.rlike(_ROUNDED), exact).otherwise(found).cast("binary")
-
-
-# --- The rule ------------------------------------------------------------------------------------
+__all__ = ["Decided", "Records", "decide"]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ of earlier runs only from the records of the target.
 from __future__ import annotations
 
 import itertools
-import re
 import time
 import uuid
 from contextlib import ExitStack
@@ -31,7 +30,7 @@ from falaj.pipeline.base import places
 from falaj.pipeline.base.buffers import array_of, numbers_of
 from falaj.pipeline.base.frame import Config, Result, cores, watched
 from falaj.pipeline.base.plans import Plans
-from falaj.pipeline.deduping import copies
+from falaj.pipeline.deduping import ids
 from falaj.pipeline.deduping.copying import DECIDED, TOLD, Copier, Decider, Done
 from falaj.pipeline.deduping.dealing import DEALT, IDS, deal
 from falaj.spark.reading import sampling
@@ -105,7 +104,7 @@ class DedupeConfig(Config):
         """
         super().__post_init__()
         places.expect_two(self.topic, self.into)
-        copies.check(self.by)
+        ids.check(self.by)
         if self.window is not None and not 0 < self.window <= _WINDOW_MAX:
             raise InvalidArgument(
                 f"window is a number of seconds above 0, and at most {_WINDOW_MAX:,}, not "
@@ -261,8 +260,9 @@ def _without_id(config: DedupeConfig, source: AnyTopic[Any], plan: Plan) -> str:
     if kind != "json":
         return said
     wanted: Any = StringType()
-    for name in reversed(re.sub(r"\[[^]]*\]", "", path.removeprefix("$.")).split(".")):
-        wanted = StructType([StructField(name, wanted)])
+    for name in reversed(ids.path_of(path)):
+        if isinstance(name, str):
+            wanted = StructType([StructField(name, wanted)])
     ranges = [Range(source.name, source.generation, *lane) for lane in plan.lanes]
     found = sampling.unknown(wanted, sampling.look(config.store, ranges))
     return "; ".join([said, *found])
@@ -339,13 +339,9 @@ class _Run:
     ) -> DataFrame:
         """Send the ids of records to the deciding tasks."""
         by = self.config.by
-        columns = f"{copies.columns(by)}, partition INT, offset BIGINT, timestamp TIMESTAMP"
-        if by in copies.PLAIN:
-            reading = places.Reading.of(self.spark, topic, lanes, columns)
-            return reading.through(_dealer(by, seen, tasks), DEALT)
-        rows = places.read(self.spark, topic, lanes, columns)
-        named = rows.select(copies.id_of(by).alias("id"), "partition", "offset", "timestamp")
-        return named.mapInArrow(lambda batches: deal(batches, seen, tasks), DEALT)
+        columns = f"{ids.columns(by)}, partition INT, offset BIGINT, timestamp TIMESTAMP"
+        reading = places.Reading.of(self.spark, topic, lanes, columns)
+        return reading.through(_dealer(by, seen, tasks), DEALT)
 
     def _seen(self, plan: Plan) -> list[Lane]:
         """List the records of the target that new records may be copies of."""
@@ -385,7 +381,7 @@ def _dealer(
 ) -> Callable[[Range, Iterable[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
     def with_id(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
         there = [batch[name] for name in ("partition", "offset", "timestamp")]
-        return pyarrow.RecordBatch.from_arrays([copies.ids(by, batch), *there], names=IDS)
+        return pyarrow.RecordBatch.from_arrays([ids.ids(by, batch), *there], names=IDS)
 
     return lambda _, batches: deal(map(with_id, batches), seen, tasks)
 
