@@ -81,6 +81,16 @@ def test_the_words_of_sparks_json_reader_decide(
         (schema(("_corrupt_record", "long")), {}, "it is STRING or BINARY, not bigint"),
         (schema(("raw", "binary")), {}, "values=json does not read binary"),
         (
+            schema(("_Corrupt_Record", "string"), ("id", "long")),
+            {"onCorrupt": "skip"},
+            "did you mean '_corrupt_record'?",
+        ),
+        (
+            schema(("id", "long")),
+            {"columnNameOfCorruptRecord": "bad"},
+            "columnNameOfCorruptRecord=bad names no member of the value",
+        ),
+        (
             schema(("id", "long")).add("_corrupt_record", "string"),
             {},
             "value STRUCT<_corrupt_record STRING, …>",

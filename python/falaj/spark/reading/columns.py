@@ -28,6 +28,7 @@ from falaj.spark import stores
 from falaj.spark.reading import values
 from falaj.spark.reading.decoding import Decoder
 from falaj.spark.reading.loss import out_of_range
+from falaj.spark.reading.options import CORRUPT_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -134,8 +135,24 @@ def _in_the_value(name: str, options: ReadOptions) -> str:
 
 
 def _check_mode(value: DataType, options: ReadOptions) -> None:
-    keeps = values.keeps(value, options.corrupt_record)
-    if options.mode == "permissive" and not keeps:
+    keeper = options.corrupt_record
+    keeps = values.keeps(value, keeper)
+    if keeps or options.mode not in (None, "permissive"):
+        return
+    names = value.names if isinstance(value, StructType) else []
+    for name in names:
+        if name.lower() == keeper.lower():
+            raise InvalidArgument(
+                f"value.{name} is not {keeper}, which keeps what is not such JSON, so it would be "
+                f"null: did you mean {keeper!r}? Or give "
+                f".option('columnNameOfCorruptRecord', '{name}')"
+            )
+    if keeper != CORRUPT_RECORD:
+        raise InvalidArgument(
+            f"option columnNameOfCorruptRecord={keeper} names no member of the value: add one, "
+            f"value STRUCT<…, {keeper}: STRING>, or leave the option out"
+        )
+    if options.mode == "permissive":
         raise InvalidArgument(
             "mode=PERMISSIVE keeps what is not such JSON in a member of the value, and the schema "
             f"has none: value STRUCT<…, {options.corrupt_record}: STRING>; or leave such records "

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from falaj._arguments import Visibility
     from falaj.spark.reading.offsets import Bound
 
-__all__ = ["NAMES", "Kind", "ReadOptions", "Values"]
+__all__ = ["CORRUPT_RECORD", "NAMES", "Kind", "ReadOptions", "Values"]
 
+CORRUPT_RECORD = "_corrupt_record"
+"""The usual name of the member that keeps the text of a bad value."""
 Kind = Literal["batch", "stream"]
 Values = Literal["binary", "string", "json"]
 Mode = Literal["failfast", "dropmalformed", "permissive"]
@@ -180,7 +182,7 @@ class ReadOptions:
             ),
             skips_damage=one_of(options, "onCorrupt", ("fail", "skip")) == "skip",
             mode=_mode(options),
-            corrupt_record=options.get("columnnameofcorruptrecord", "_corrupt_record"),
+            corrupt_record=options.get("columnnameofcorruptrecord", CORRUPT_RECORD),
             pushdown=boolean(options, "pushdown", default=False),
             consumer=required(options, "consumer", "'billing'") if "consumer" in options else None,
             ignored=ignored,

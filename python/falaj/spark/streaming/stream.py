@@ -163,7 +163,8 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Report the ends of the topics, and the lag behind them, for the progress of the query.
 
         Spark accepts no metrics from a source in Python; this text is the only one that the
-        progress shows unchanged. The lag is that of the batch that was planned last.
+        progress shows unchanged. The lag is that of the batch that was planned last, in offsets: to
+        count records of compacted topics, each batch would look through the log.
         """
         ends = {
             name: {n: part.end_offset for n, part in enumerate(topic._parts())}
