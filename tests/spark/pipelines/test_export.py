@@ -513,6 +513,7 @@ def test_reading_what_is_no_export_says_so(tmp_path: Path) -> None:
         ({"date_of": "offset"}, "date_of is 'timestamp', 'run' or a member"),
         ({"zone": "Mars/Olympus"}, "there is no time zone 'Mars/Olympus'"),
         ({"file_records": 0}, "file_records is from 1 up"),
+        ({"start": 5, "end": 2}, "start=5 lies behind end=2, so nothing would be read"),
         ({"format": "delta", "table": "a.b"}, "table goes with format='iceberg': a table"),
         ({"catalog": "prod"}, "catalog goes with format='iceberg'"),
         ({"format": "iceberg"}, "needs the table's name .* table='sales.orders', not None"),

@@ -114,8 +114,8 @@ class Config:
         """Check the types, and make paths absolute.
 
         Raises:
-            InvalidArgument: A value has another type than its field, or a path is a URL that is
-                refused.
+            InvalidArgument: A value has another type than its field, a path is a URL that is
+                refused, or `end` lies before `start`.
         """
         kinds = get_type_hints(type(self))
         for field in fields(self):
@@ -126,6 +126,12 @@ class Config:
                 )
             if value is not None and field.name in (*self.paths, *self.urls):
                 object.__setattr__(self, field.name, self._place(field.name, value))
+        start, end = getattr(self, "start", None), getattr(self, "end", None)
+        if isinstance(start, int) and isinstance(end, int) and end < start:
+            raise InvalidArgument(
+                f"start={start} lies behind end={end}, so nothing would be read: give an end from "
+                f"{start} on, or none"
+            )
 
     @classmethod
     def _place(cls, name: str, given: Path | str) -> Path | str:
