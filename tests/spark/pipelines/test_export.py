@@ -526,6 +526,21 @@ def test_a_config_that_cannot_be_right_is_refused(given: dict[str, Any], sentenc
         ExportConfig(**{"store": "s", "topic": "t", "into": "lake", **given})
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_run_that_is_refused_leaves_a_folder_as_it_was(tmp_path: Path, there: bool) -> None:
+    path = tmp_path / "lake"
+    if there:
+        path.mkdir()
+    with pytest.raises(RuntimeError), Folder(path).locked():
+        raise RuntimeError
+    assert path.exists() == there
+    with Folder(path).locked():
+        (path / "_falaj" / "settings").touch()
+    with pytest.raises(RuntimeError), Folder(path).locked():
+        raise RuntimeError
+    assert (path / "_falaj" / "settings").exists()
+
+
 def test_a_date_has_to_be_a_member_that_is_a_time(small: Small, spark: SparkSession) -> None:
     with pytest.raises(InvalidArgument, match=r"'value\.day' is no member"):
         small(values="json", schema="id INT", date_of="value.day")

@@ -24,7 +24,7 @@ import json
 import os
 import secrets
 import socket
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["Commit", "Folder", "Piece", "Plan"]
 
 CONTROL = "_falaj"
+_LOCK = "lock"
 _VERSION = 1
 
 
@@ -148,16 +149,25 @@ class Folder:
     def locked(self) -> Iterator[None]:
         """Keep other runs out, and create the folder if it does not exist.
 
+        A run that fails before it fixes its settings leaves nothing behind.
+
         Raises:
             InvalidArgument: It holds something else.
             LockTimeout: Another run has the lock.
         """
+        made = [each for each in (self.control, self.path) if not each.exists()]
         with steps.told(self.path):
-            self._make()
             descriptor = self._lock()
         try:
             with steps.told(self.path):
                 yield
+        except BaseException:
+            with suppress(OSError):
+                if os.listdir(self.control) == [_LOCK]:
+                    (self.control / _LOCK).unlink()
+                    for each in made:
+                        each.rmdir()
+            raise
         finally:
             os.close(descriptor)
 
@@ -181,9 +191,15 @@ class Folder:
             steps.make_folder(self.control)
 
     def _lock(self) -> int:
-        path = self.control / "lock"
+        path = self.control / _LOCK
         while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._make()
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except FileNotFoundError:
+                if self.control.is_dir():
+                    raise
+                continue  # a run that failed took the folder away again
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
