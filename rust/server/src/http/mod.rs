@@ -26,6 +26,7 @@ mod page;
 mod place;
 pub mod problem;
 mod queue_admin;
+mod queue_settle;
 mod queues;
 mod read;
 mod shape;
@@ -169,9 +170,9 @@ impl App {
             )
             .route("/v1/queues/{queue}/put", post(queue_admin::put))
             .route("/v1/queues/{queue}/take", post(queues::take))
-            .route("/v1/queues/{queue}/ack", post(queues::ack))
-            .route("/v1/queues/{queue}/nack", post(queues::nack))
-            .route("/v1/queues/{queue}/extend", post(queues::extend))
+            .route("/v1/queues/{queue}/ack", post(queue_settle::ack))
+            .route("/v1/queues/{queue}/nack", post(queue_settle::nack))
+            .route("/v1/queues/{queue}/extend", post(queue_settle::extend))
             .route("/v1/queues/{queue}/redrive", post(queue_admin::redrive))
             .route("/v1/topics", get(topics::list))
             .route(

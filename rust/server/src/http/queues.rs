@@ -1,4 +1,4 @@
-//! Queues: a worker takes jobs, and says what became of them.
+//! Queues: a worker takes jobs, and says what became of them ([`super::queue_settle`]).
 //!
 //! ```text
 //! take {worker, number} ──> jobs, each reserved until its lease ends ──> ack | nack | extend, by the job's id
@@ -11,15 +11,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Version, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Json};
 use falaj::{Error, Job, Queue, Record, Ticket, Topic};
-use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
@@ -38,14 +38,12 @@ use crate::store::queues::OpenQueue;
 use crate::store::read::{Share, blocking};
 use crate::store::workers::{Last, Name, NoWorker};
 
-/// Most jobs of a take, and of a request that settles jobs.
+/// Most jobs of a take.
 const TAKEN: u64 = 256;
-const SETTLED: usize = 1_000;
 /// The lease of a job where the request does not say.
 const LEASE: Duration = Duration::from_secs(60);
 /// Longest lease, and longest delay of a job: a hundred years.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
-const DONE: &str = "it is done already: settle a job once, and drop this result";
 /// Longest name of a worker.
 const NAME: usize = 249;
 /// How long a repeated take waits for the first one, after its own wait.
@@ -67,71 +65,10 @@ struct Take {
     dead_letter: Option<String>,
 }
 
-/// Jobs that are done, or go on.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Ack {
-    worker: Option<String>,
-    jobs: Tickets,
-}
-
-/// Jobs that failed.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Nack {
-    worker: Option<String>,
-    jobs: Tickets,
-    delay: Option<Span>,
-    reason: String,
-    max_attempts: Option<u32>,
-    dead_letter: Option<String>,
-}
-
-/// Jobs that take longer.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Extend {
-    worker: Option<String>,
-    jobs: Tickets,
-    lease: Option<Span>,
-}
-
-/// The ids of jobs, not more than a request may have.
-#[derive(Debug, Default)]
-struct Tickets(Vec<Ticket>);
-
-impl<'de> Deserialize<'de> for Tickets {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_seq(Bounded).map(Self)
-    }
-}
-
-struct Bounded;
-
-impl<'de> Visitor<'de> for Bounded {
-    type Value = Vec<Ticket>;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "an array of at most {SETTLED} ids of jobs")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
-        let mut tickets = Vec::new();
-        while let Some(text) = from.next_element::<String>()? {
-            if tickets.len() == SETTLED {
-                return Err(de::Error::invalid_length(SETTLED + 1, &self));
-            }
-            tickets.push(text.parse().map_err(de::Error::custom)?);
-        }
-        Ok(tickets)
-    }
-}
-
 /// Read the bodies of these requests, whatever they hold.
 pub fn parse_any(bytes: &[u8]) {
     let _ = super::topics::parse::<Take>(bytes).map(|asked| asked.check());
-    let _ = (super::topics::parse::<Ack>(bytes), super::topics::parse::<Extend>(bytes));
-    let _ = super::topics::parse::<Nack>(bytes);
+    super::queue_settle::parse_any(bytes);
 }
 
 impl Take {
@@ -150,7 +87,7 @@ impl Take {
 }
 
 /// The lease that a request asks for.
-fn lease(asked: Option<Span>) -> Answer<Duration> {
+pub(super) fn lease(asked: Option<Span>) -> Answer<Duration> {
     let lease = bounded("lease", asked.unwrap_or(Span(LEASE)))?;
     if lease.is_zero() {
         return Err(Box::new(Problem::bad_request("a lease is a millisecond at least")));
@@ -453,103 +390,6 @@ fn again(queue: &Queue, tickets: &[Ticket]) -> falaj::Result<Vec<(Ticket, Job)>>
     Ok(jobs)
 }
 
-/// Say that jobs are done. A job that is done already counts as well.
-///
-/// # Errors
-/// 403, 404; 409 naming the jobs whose leases are over, where the others are done; those of the engine.
-pub async fn ack(
-    State(app): State<App>,
-    Extension(principal): Extension<Principal>,
-    Named(name): Named<String>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer<Json<Value>> {
-    let (asked, queue): (Ack, _) = about(&app, &principal, &name, &headers, body).await?;
-    let acked = settle(&queue, asked.jobs, None, true, Job::ack).await?;
-    Ok(Json(json!({ "acked": acked })))
-}
-
-/// Say that jobs failed: they are delivered again, or become dead letters.
-///
-/// # Errors
-/// As [`ack`], and 409 for jobs that are done as well.
-pub async fn nack(
-    State(app): State<App>,
-    Extension(principal): Extension<Principal>,
-    Named(name): Named<String>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer<Json<Value>> {
-    let (asked, queue): (Nack, _) = about(&app, &principal, &name, &headers, body).await?;
-    let delay = asked.delay.map(|delay| bounded("delay", delay)).transpose()?;
-    let (topic, reason) = (queue.queue().topic().name(), asked.reason);
-    let letters = letters(&app, &principal, topic, asked.max_attempts, asked.dead_letter.as_ref());
-    let letters = letters.await?;
-    let fails = move |job: &Job| job.nack(delay, &reason);
-    let nacked = settle(&queue, asked.jobs, letters, false, fails).await?;
-    Ok(Json(json!({ "nacked": nacked })))
-}
-
-/// Say that jobs take longer: their leases end so long after now.
-///
-/// # Errors
-/// As [`nack`].
-pub async fn extend(
-    State(app): State<App>,
-    Extension(principal): Extension<Principal>,
-    Named(name): Named<String>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer<Json<Value>> {
-    let (asked, queue): (Extend, _) = about(&app, &principal, &name, &headers, body).await?;
-    let lease = lease(asked.lease)?;
-    if let Some(worker) = asked.worker {
-        let (principal, queue) = (principal.name().to_owned(), name);
-        // It stays known as long as its jobs.
-        let _ = app.served.workers.get(&Name { principal, queue, worker }, false, lease);
-    }
-    let extended = settle(&queue, asked.jobs, None, false, move |job| job.extend(lease)).await?;
-    Ok(Json(json!({ "extended": extended })))
-}
-
-/// Settle each of these jobs, and count those that are settled. A job that is done counts as settled for an ack alone.
-async fn settle(
-    queue: &Arc<OpenQueue>,
-    jobs: Tickets,
-    letters: Option<(u32, Topic)>,
-    is_ack: bool,
-    run: impl Fn(&Job) -> falaj::Result<()> + Send + 'static,
-) -> Answer<usize> {
-    let settling = queue.call(move |queue| {
-        let queue = with_letters(queue, letters.as_ref())?;
-        let (mut settled, mut lost) = (0, Vec::new());
-        for ticket in jobs.0 {
-            let done = match queue.reserved(&ticket) {
-                Ok(Some(job)) => run(&job),
-                Ok(None) if is_ack => Ok(()),
-                Ok(None) => {
-                    let (queue, offset) = (queue.name().to_owned(), ticket.offset());
-                    Err(Error::LeaseExpired { queue, offset, why: DONE })
-                }
-                Err(error) => Err(error),
-            };
-            match done {
-                Ok(()) => settled += 1,
-                Err(error @ Error::LeaseExpired { .. }) => lost.push((ticket, error)),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok((settled, lost))
-    });
-    let (settled, lost) = settling.await?;
-    queue.tell();
-    let Some((_, first)) = lost.first() else { return Ok(settled) };
-    let problem = Problem::new(StatusCode::CONFLICT, "lease-expired", first.to_string());
-    let ids: Value = lost.iter().map(|(ticket, _)| ticket.to_string()).collect();
-    let problem = problem.with("jobs", ids).with("settled", settled);
-    Err(Box::new(problem.remedy("drop the results of these jobs, and take longer leases")))
-}
-
 /// Read what a request asks of a queue that is there, and open that queue.
 pub(super) async fn about<T: DeserializeOwned + Default>(
     app: &App,
@@ -593,7 +433,7 @@ fn expect_attempts(max_attempts: Option<u32>, dead_letter: Option<&String>) -> A
 }
 
 /// Open the topic of dead letters, where the request gives up jobs.
-async fn letters(
+pub(super) async fn letters(
     app: &App,
     principal: &Principal,
     topic: &str,
