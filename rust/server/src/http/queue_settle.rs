@@ -1,4 +1,4 @@
-//! What became of the jobs that a worker took: done, failed, or still going on.
+//! Jobs that a worker took: they are done, they failed, or they take longer.
 //!
 //! The ids of the jobs are enough: any server on the store settles them. Invariant: a job that is done can be acked again,
 //! and neither fail nor take longer. [`super::queues`] gives jobs to workers.
