@@ -209,7 +209,7 @@ class Core(Generic[T]):
 
     @property
     def generation(self) -> str:
-        """What tells the topic from others that had or will have its name."""
+        """The text that tells the topic from others that had or will have its name."""
         return str(self.found["generation"])
 
     def describe(self) -> Operation[dict[str, Any]]:
