@@ -119,8 +119,8 @@ class Outbox:
         timeout: Seconds to wait while others hold the database's lock.
         on_bad: What to do with a row that cannot be a record. Such a row has a value that the codec
             does not take, or is too large for one append, or makes `row` raise. An `OSError`,
-            `sqlite3.Error` or `MemoryError` of `row` is not the row's: it is raised, with the row
-            in its notes, and no row is skipped, as while a service is away. With "raise" the
+            `sqlite3.Error` or `MemoryError` of `row` is not the row's: a service may be away. It is
+            raised, with the row in its notes, and no row is skipped. With "raise" the
             outbox moves the rows before it and raises, naming the row. It does so each time until
             the row is corrected or deleted. With "skip" it leaves the row out. With "dead-letter"
             it appends the row, once, to the topic `dead_letter`. Both log a warning and count it in

@@ -1,4 +1,4 @@
-"""What `dedupe` takes for the id of a record, without Spark."""
+"""The ids that `dedupe` makes of records, without Spark."""
 
 from __future__ import annotations
 

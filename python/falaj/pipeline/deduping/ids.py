@@ -2,8 +2,8 @@
 
 Owns how an id is made of a record, in batches and without Java. Invariant: records that differ in
 what `by` names have different ids. So a member of JSON is the text that is written, read by a
-strict parser: in a value that is not UTF-8 or not JSON there is none. Of members with one name the
-last counts, as for `falaj append --key-field`. `copies` decides which records stay.
+strict parser: in a value that is not UTF-8 or not JSON there is none. The last of several members
+with one name counts, as for `falaj append --key-field`. `copies` decides which records stay.
 """
 
 from __future__ import annotations

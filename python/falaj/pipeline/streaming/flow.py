@@ -186,13 +186,17 @@ def named(expression: str) -> tuple[str, str]:
 # --- Rows ----------------------------------------------------------------------------------------
 
 
-def whole_rows(reader: Any, options: Mapping[str, str], schema: str | None) -> DataFrame:
+def whole_rows(
+    reader: Any, options: Mapping[str, str], schema: str | None, *, marked: bool = False
+) -> DataFrame:
     """Read topics as rows of two columns: `value`, null for a tombstone, and `record`.
 
     Args:
         reader: `spark.read` or `spark.readStream`.
         options: Of the source.
         schema: Fields of the value, or None for text.
+        marked: Whether bad values stay, marked in a third column, `falaj_bad`; the options are
+            those of `bad`.
 
     Raises:
         InvalidArgument: The schema is none.
@@ -214,6 +218,8 @@ def whole_rows(reader: Any, options: Mapping[str, str], schema: str | None) -> D
     if not along:
         return frame.select("value", record)
     wrong = bad.is_bad(schema)
+    if marked:
+        return frame.select(bad.good(schema).alias("value"), record, wrong.alias(BAD))
     if frame.isStreaming:
         frame = frame.observe(BAD, F.count_if(wrong).alias("values"))
     return frame.where(~wrong).select(bad.good(schema).alias("value"), record)

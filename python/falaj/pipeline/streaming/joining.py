@@ -130,14 +130,16 @@ class JoinConfig(FlowConfig):
     @property
     def lookup(self) -> Source:
         """The source of the table."""
-        columns, null = self.table_columns, self.null
+        columns, null, fails = self.table_columns, self.null, self.fails_on_bad
         if self.table is not None:
-            return Source(path=self.table, columns=columns, null=null)
+            return Source(path=self.table, columns=columns, null=null, fails=fails)
         return Source(
             store=Path(self.store),
             topic=self.table_topic,
             schema=self.table_schema,
             columns=columns,
+            fails=fails,
+            on_corrupt=self.on_corrupt,
         )
 
     @property
@@ -161,7 +163,8 @@ class JoinResult(Result):
         bad: How many values do not fit the schema, or are not UTF-8.
         batches: How many micro-batches there were.
         loads: How often the run read the table.
-        notes: What the run reported: fields of the schema that no record of a sample has.
+        notes: What the run reported: fields of the schema that no record of a sample has, and rows
+            of the table that were left out.
     """
 
     rows_written: int
@@ -238,7 +241,7 @@ def join(
         bad=run.bad,
         batches=len(counts),
         loads=lookup.loads,
-        notes=run.notes,
+        notes=(*run.notes, *lookup.notes),
     )
 
 

@@ -3,28 +3,40 @@
 Owns how such a table is read, and when. A job reads it when it begins, and keeps it. With `reload`
 the job looks before each batch whether the source changed, and then reads the table again. The
 source is the names, sizes and times of files, or the ends of a topic.
+
+Invariant: a row that cannot be read fails the read, or is left out and reported. It is never a row
+of nulls, and no column of Spark's for such rows gets into the table.
 """
 
 from __future__ import annotations
 
+import logging
+import operator
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
+from pyspark.sql.types import StringType, StructField, StructType
 
 import falaj
 from falaj.errors import InvalidArgument
+from falaj.pipeline.base import bad
 from falaj.pipeline.base.frame import sentence
 from falaj.pipeline.importing import remote
-from falaj.pipeline.streaming.flow import RECORD, whole_rows
+from falaj.pipeline.streaming.flow import BAD, RECORD, whole_rows
 from falaj.spark.reading.ranges import open_raw
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Callable
 
-__all__ = ["FORMATS", "Lookup", "Source", "expect", "files", "latest"]
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["FORMATS", "Lookup", "Source", "expect", "files"]
+
+logger = logging.getLogger("falaj.pipeline")
 
 Format = Literal["parquet", "csv", "json"]
 
@@ -35,6 +47,9 @@ FORMATS: dict[str, Format] = {
     ".jsonl": "json",
     ".ndjson": "json",
 }
+_BYTES = "ISO-8859-1"
+"""The character set in which each byte is a character: so text that is not UTF-8 is noticed."""
+_NAMED_MAX = 300
 _PACKED = (".gz", ".bz2", ".zst")
 
 
@@ -49,6 +64,8 @@ class Source:
         schema: Fields of the values in the topic.
         columns: SQL and names of the table's columns; empty for all.
         null: The text for a missing value in CSV.
+        fails: Whether a row that cannot be read is an error; else it is left out and reported.
+        on_corrupt: Whether a corrupt record of the topic is an error, "fail", or left out, "skip".
     """
 
     path: Path | str | None = None
@@ -57,18 +74,50 @@ class Source:
     schema: str | None = None
     columns: tuple[str, ...] = ()
     null: str = ""
+    fails: bool = True
+    on_corrupt: str = "fail"
 
-    def read(self, spark: SparkSession) -> DataFrame:
+    def read(self, spark: SparkSession, tell: Callable[[str], object]) -> DataFrame:
         """Read the table as it is now.
 
+        Args:
+            spark: The session.
+            tell: Called with a sentence about rows that are left out.
+
         Raises:
-            InvalidArgument: There is none, or Spark does not take the columns.
+            InvalidArgument: There is none, Spark does not take the columns, or a row cannot be
+                read.
         """
-        if self.path is not None:
-            return files(spark, self.path, self.columns, null=self.null)
-        assert self.store is not None
-        assert self.topic is not None
-        return latest(spark, self.store, self.topic, self.schema, self.columns)
+        frame = self._last(spark) if self.path is None else _rows(spark, self.path, self.null)
+        name = f"{self.path or self.topic}"
+        if BAD in frame.columns:
+            frame = _good(frame, name, self.fails, tell)
+        try:
+            if self.columns:
+                return frame.selectExpr(*self.columns)
+        except AnalysisException as error:
+            raise InvalidArgument(
+                f"Spark does not take the columns of the table {name}: {sentence(error)}"
+            ) from None
+        return frame.drop(RECORD) if self.topic is not None else frame
+
+    def _last(self, spark: SparkSession) -> DataFrame:
+        """Read the last value of each key, without keys that end in a tombstone; `record` too."""
+        options = {"store": str(self.store), "subscribe": str(self.topic)}
+        options |= {"onCorrupt": self.on_corrupt, **bad.options(self.schema)}
+        kept = whole_rows(spark.read, options, self.schema, marked=True)
+        kept = kept.where(f"{RECORD}.key IS NOT NULL")
+        # The order within a partition is that of offsets; a key in several has a last in each.
+        lane = kept.groupBy(f"{RECORD}.key", f"{RECORD}.partition")
+        last = lane.agg(F.max_by(F.struct("*"), f"{RECORD}.offset").alias("row")).select("row.*")
+        moment = F.struct(f"{RECORD}.timestamp", f"{RECORD}.partition")
+        last = last.groupBy(f"{RECORD}.key").agg(F.max_by(F.struct("*"), moment).alias("row"))
+        place = F.format_string(
+            "offset %d of partition %d", F.col(f"{RECORD}.offset"), F.col(f"{RECORD}.partition")
+        )
+        there = last.select("row.*").where("value IS NOT NULL")
+        values = "value" if self.schema is None else "value.*"
+        return there.select(values, RECORD, F.when(F.col(BAD), place).alias(BAD))
 
     def state(self, spark: SparkSession) -> object:
         """Describe the current state of the source; another answer means another table."""
@@ -94,12 +143,14 @@ class Lookup:
         source: The source of the table.
         reload: Whether to read it again when it changed.
         loads: How often it was read.
+        notes: What was reported about the table that is used: rows that were left out.
     """
 
     spark: SparkSession
     source: Source
     reload: bool
     loads: int = 0
+    notes: tuple[str, ...] = ()
     _state: object = None
     _frame: DataFrame | None = field(default=None)
 
@@ -114,7 +165,11 @@ class Lookup:
         # It reads everything now, since files may change. A cached table would not do: Spark shares
         # it with other readers of the same files. It reads it again when one of them frees it, or
         # when memory is short.
-        self._frame = self.source.read(self.spark).localCheckpoint()
+        notes: list[str] = []
+        self._frame = self.source.read(self.spark, notes.append).localCheckpoint()
+        for note in notes:
+            logger.warning("%s", note)
+        self.notes = tuple(notes)
         self.loads += 1
         return self._frame
 
@@ -138,60 +193,80 @@ def files(
         The table.
 
     Raises:
-        InvalidArgument: There is none, or Spark does not take the columns.
+        InvalidArgument: There is none, Spark does not take the columns, or a row cannot be read.
     """
+    return Source(path=path, columns=columns, null=null).read(spark, logger.warning)
+
+
+def _rows(spark: SparkSession, path: Path | str, null: str) -> DataFrame:
+    """Read files; a column `falaj_bad` names rows that cannot be read, where there may be some."""
     if isinstance(path, str):
         found = [file.path for file in remote.listed(spark, [path])]
     else:
         found = [str(file) for file in _files(path)]
     kind = _kind(path, found)
-    reader = spark.read.format(kind)
-    if kind == "csv":
-        reader = reader.options(header="true", nullValue=null)
+    names = list(map(remote.escaped, found))
     try:
-        frame = reader.load(list(map(remote.escaped, found)))
-        return frame.selectExpr(*columns) if columns else frame
+        if kind == "parquet":
+            return spark.read.parquet(*names)
+        return _csv(spark, names, null) if kind == "csv" else _json(spark, names)
     except AnalysisException as error:
         raise InvalidArgument(f"Spark does not read the table {path}: {sentence(error)}") from None
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"the heading of the table {path} is not UTF-8") from None
 
 
-def latest(
-    spark: SparkSession, store: Path, topic: str, schema: str | None, columns: tuple[str, ...] = ()
-) -> DataFrame:
-    """Read a topic as a table: the last value of each key, without keys that end in a tombstone.
+def _csv(spark: SparkSession, names: list[str], null: str) -> DataFrame:
+    null = null.encode().decode(_BYTES)
+    reader = spark.read.options(header="true", nullValue=null, encoding=_BYTES)
+    read = reader.csv(names).columns
+    fields = [StructField(name, StringType()) for name in (*read, BAD)]
+    reader = reader.schema(StructType(fields)).option("columnNameOfCorruptRecord", BAD)
+    frame = reader.csv(names)
+    columns = [_utf8(name) for name in read]
+    wrong = reduce(operator.or_, (~F.is_valid_utf8(column) for column in columns))
+    text = F.concat_ws(",", *columns)  # at least one is not null where a row is not UTF-8
+    shown = F.coalesce(_utf8(BAD), F.when(wrong, text))
+    return frame.select(
+        *(
+            column.alias(name.encode(_BYTES).decode().removeprefix("\ufeff"))
+            for name, column in zip(read, columns, strict=True)
+        ),
+        _placed(shown).alias(BAD),
+    )
 
-    Args:
-        spark: The session.
-        store: Directory of the store.
-        topic: The topic.
-        schema: Fields of its values; None for text in a column `value`.
-        columns: SQL and names of the columns, which may use `record`; empty for the fields.
 
-    Returns:
-        The table.
+def _utf8(name: str) -> Column:
+    return F.encode(F.col(f"`{name.replace('`', '``')}`"), _BYTES).cast("string")
 
-    Raises:
-        InvalidArgument: Spark does not take the columns.
-    """
-    options = {
-        "store": str(store),
-        "subscribe": topic,
-        "values": "string" if schema is None else "json",
-    }
-    kept = whole_rows(spark.read, options, schema).where(f"{RECORD}.key IS NOT NULL")
-    # The order within a partition is that of offsets; a key that is in several has a last in each.
-    lane = kept.groupBy(f"{RECORD}.key", f"{RECORD}.partition")
-    last = lane.agg(F.max_by(F.struct("*"), f"{RECORD}.offset").alias("row")).select("row.*")
-    moment = F.struct(f"{RECORD}.timestamp", f"{RECORD}.partition")
-    last = last.groupBy(f"{RECORD}.key").agg(F.max_by(F.struct("*"), moment).alias("row"))
-    there = last.select("row.*").where("value IS NOT NULL")
-    fields = there.select("value" if schema is None else "value.*", RECORD)
-    try:
-        return fields.selectExpr(*columns) if columns else fields.drop(RECORD)
-    except AnalysisException as error:
-        raise InvalidArgument(
-            f"Spark does not take the columns of the table {topic}: {sentence(error)}"
-        ) from None
+
+def _json(spark: SparkSession, names: list[str]) -> DataFrame:
+    frame = spark.read.option("columnNameOfCorruptRecord", BAD).json(names)
+    if BAD not in frame.columns:
+        return frame
+    if len(frame.columns) == 1:
+        raise InvalidArgument(f"no row of the table {names[0]} is JSON")
+    return frame.withColumn(BAD, _placed(F.col(BAD)))
+
+
+def _placed(text: Column) -> Column:
+    return F.when(text.isNotNull(), F.concat_ws(": ", F.input_file_name(), text))
+
+
+def _good(frame: DataFrame, name: str, fails: bool, tell: Callable[[str], object]) -> DataFrame:
+    """Leave out the rows that cannot be read, and report them; or raise."""
+    frame = frame.localCheckpoint()  # Spark does not read the column of bad rows alone
+    wrong = F.col(BAD).isNotNull()
+    count, first = frame.agg(F.count_if(wrong), F.min(BAD)).first() or (0, None)
+    if count:
+        said = (
+            f"{count:,} row{'s' if count > 1 else ''} of the table {name} cannot be read, the "
+            f"first: {str(first)[:_NAMED_MAX]}"
+        )
+        if fails:
+            raise InvalidArgument(f"{said}; mend it, or leave such rows out with on_bad='skip'")
+        tell(f"{said}; they were left out")
+    return frame.where(~wrong).drop(BAD)
 
 
 def expect(path: Path) -> None:

@@ -163,8 +163,8 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Report the ends of the topics, and the lag behind them, for the progress of the query.
 
         Spark accepts no metrics from a source in Python; this text is the only one that the
-        progress shows unchanged. The lag is that of the batch that was planned last, in offsets: to
-        count records of compacted topics, each batch would look through the log.
+        progress shows unchanged. The lag is that of the batch that was planned last. It
+        counts offsets: to count records of compacted topics, each batch would read the log.
         """
         ends = {
             name: {n: part.end_offset for n, part in enumerate(topic._parts())}
