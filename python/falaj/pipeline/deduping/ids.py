@@ -1,8 +1,8 @@
 """The ids of records: what copies of each other have in common, by the setting `by` of `dedupe`.
 
 Owns how an id is made of a record, in batches and without Java. Invariant: records that differ in
-what `by` names have different ids. So a member of JSON is the text that is written, read by a
-strict parser: in a value that is not UTF-8 or not JSON there is none. The last of several members
+what `by` names have different ids. So a member of JSON is the text that is written, and a strict
+parser reads it. In a value that is not UTF-8 or not JSON there is none. The last of several members
 with one name counts, as for `falaj append --key-field`. `copies` decides which records stay.
 """
 
