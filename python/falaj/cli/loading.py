@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from falaj import _time
 from falaj._records import NewRecord
-from falaj.cli.documents import json_key
+from falaj.cli.documents import check_readable
 from falaj.cli.exits import Stop
 from falaj.cli.values import Made, packed
 from falaj.errors import InvalidArgument
@@ -27,6 +27,7 @@ _SPACE = " \t\r\n"
 _MEMBERS = frozenset(
     ("topic", "partition", "offset", "time", "key", "key_base64", "headers", "tombstone")
 ) | {"value", "value_base64"}
+_HEADER = frozenset(("name", "value", "value_base64"))
 
 
 class _Number(str):
@@ -55,12 +56,12 @@ def loader(codec: str) -> Callable[[bytes], Made]:
             raise ValueError(f"has a member {min(strange)!r}, which no record has")
         key, headers = _bytes_of(found, "key"), _headers(found.get("headers"))
         time, partition = _moment(found.get("time")), _partition(found.get("partition"))
-        if found.get("tombstone"):
+        if _is_tombstone(found):
             if key is None:
                 raise ValueError("is a tombstone without a key")
             record = NewRecord.tombstone(key, headers=headers, timestamp_ns=time)
             return Made(record, 0, partition)
-        payload = value.encode() if is_json and value else _bytes_of(found, "value")
+        payload = _bytes_of(found | {"value": value} if is_json else found, "value")
         if payload is None:
             raise ValueError("has no value that is text, and no value_base64")
         check(payload)
@@ -86,8 +87,9 @@ def _members(line: bytes) -> tuple[dict[str, Any], str | None]:
 def _scan(text: str) -> tuple[dict[str, Any], str | None]:
     found: dict[str, Any] = {}
     value = None
-    at = _expect(text, 0, "{", "a record is a JSON object")
-    while True:
+    at = _skip(text, _expect(text, 0, "{", "a record is a JSON object"))
+    is_over = text[at : at + 1] == "}"
+    while not is_over:
         at = _skip(text, at)
         if text[at : at + 1] != '"':
             raise json.JSONDecodeError("the name of a member is missing", text, at)
@@ -99,9 +101,9 @@ def _scan(text: str) -> tuple[dict[str, Any], str | None]:
         if name == "value":
             value = text[begin:at]
         at = _skip(text, at)
-        if text[at : at + 1] == "}":
-            break
-        at = _expect(text, at, ",", "a comma is missing")
+        is_over = text[at : at + 1] == "}"
+        if not is_over:
+            at = _expect(text, at, ",", "a comma is missing")
     if text[at + 1 :].strip(_SPACE):
         raise json.JSONDecodeError("there is more behind the object", text, at + 1)
     return found, value
@@ -122,13 +124,16 @@ def _expect(text: str, at: int, letter: str, why: str) -> int:
 
 def _bytes_of(found: dict[str, Any], name: str) -> bytes | None:
     """Read a member that is text, or Base64 under the other name."""
-    coded = found.get(f"{name}_base64")
+    text, coded = found.get(name), found.get(f"{name}_base64")
     if coded is not None:
+        if text is not None:
+            raise ValueError(f"has both {name} and {name}_base64: leave out one of them")
         try:
-            return b64decode(coded, validate=True)
-        except (ValueError, TypeError):
-            raise ValueError(f"has a {name}_base64 that is no Base64") from None
-    text = found.get(name)
+            if type(coded) is str:
+                return b64decode(coded, validate=True)
+        except ValueError:
+            pass
+        raise ValueError(f"has a {name}_base64 that is no Base64")
     if text is None:
         return None
     if type(text) is not str:
@@ -142,6 +147,17 @@ def _bytes_of(found: dict[str, Any], name: str) -> bytes | None:
         raise ValueError(f"has a {name} with half a character, which is no text") from None
 
 
+def _is_tombstone(found: dict[str, Any]) -> bool:
+    given = found.get("tombstone")
+    if given is not True:
+        if given is None or given is False:
+            return False
+        raise ValueError("has a tombstone that is neither true nor false")
+    if (found.get("value"), found.get("value_base64")) != (None, None):
+        raise ValueError("is a tombstone and has a value: leave out one of them")
+    return True
+
+
 def _headers(given: Any) -> list[tuple[str, bytes | None]] | None:
     if given is None:
         return None
@@ -151,6 +167,12 @@ def _headers(given: Any) -> list[tuple[str, bytes | None]] | None:
     for each in given:
         if not isinstance(each, dict) or type(each.get("name")) is not str:
             raise ValueError("has a header without a name")
+        if strange := each.keys() - _HEADER:
+            raise ValueError(f"has a header with a member {min(strange)!r}, which no header has")
+        try:
+            each["name"].encode()
+        except UnicodeEncodeError:
+            raise ValueError("has a header whose name has half a character") from None
         read.append((each["name"], _bytes_of(each, "value")))
     return read
 
@@ -184,7 +206,7 @@ def _check_of(codec: str) -> Callable[[bytes], object]:
     if codec == "str":
         return _check_text
     if codec == "json":
-        return lambda payload: json_key(payload, None, strict=True)
+        return check_readable
     if codec != "msgpack":
         raise Stop(
             f"the topic holds {codec} values, which the command line cannot check: append them "

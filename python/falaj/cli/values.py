@@ -7,14 +7,14 @@ is a member of the line. A value that Python could not read back is refused.
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from falaj._records import NewRecord
-from falaj.cli.documents import check_text, json_key, readable
+from falaj.cli.documents import check_document, check_text, json_key, value_of
 from falaj.cli.exits import Exit, Stop
+from falaj.codecs import resolver
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,8 +143,8 @@ def _pairs(codec: str, line: Line) -> tuple[Callable[[bytes], Pair], bool]:
         key = os.fsencode(line.key)
         return lambda text: (key, value(text)), skips_blank
     if line.key_field is not None:
-        field, strict = line.key_field, codec in ("json", "msgpack")
-        return lambda text: (json_key(text, field, strict=strict), value(text)), skips_blank
+        field = line.key_field
+        return lambda text: (json_key(text, field), value(text)), skips_blank
     if line.key_delimiter is not None:
         return _delimited(os.fsencode(line.key_delimiter), value), skips_blank
     return lambda text: (None, value(text)), skips_blank
@@ -176,7 +176,7 @@ def _delimited(delimiter: bytes, value: Callable[[bytes], bytes]) -> Callable[[b
 
 
 def _document(line: bytes) -> bytes:
-    json_key(line, None, strict=True)
+    check_document(line)
     return line.strip()
 
 
@@ -198,17 +198,6 @@ def _tombstone(key_field: str | None) -> Callable[[bytes], Pair]:
     return pair
 
 
-def _real(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"{text} is larger than any number of 64 bits")
-    return number
-
-
-def _whole(digits: str) -> int:
-    return int(readable(digits))
-
-
 def packed() -> Any:
     """Import msgpack.
 
@@ -225,13 +214,13 @@ def packed() -> Any:
 
 
 def _msgpack() -> Callable[[bytes], bytes]:
-    pack = packed().packb
+    packed()
+    encode: Any = resolver("msgpack")[1]("msgpack")[0]
 
     def value(line: bytes) -> bytes:
-        json_key(line, None, strict=True)
         try:
-            made: bytes = pack(json.loads(line.decode(), parse_int=_whole, parse_float=_real))
-        except (ValueError, OverflowError) as error:
+            made: bytes = encode(value_of(line))
+        except InvalidArgument as error:
             raise ValueError(f"does not fit msgpack ({error})") from None
         return made
 
