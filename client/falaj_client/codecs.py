@@ -158,6 +158,8 @@ def _expect(value: Any, depth: int, form: str) -> None:
                 f"the value holds itself, or lists and dicts more than {_DEEPEST} deep, which "
                 "readers refuse"
             )
+        if type(value) not in (dict, list, tuple):
+            value = _shown(value)
         if isinstance(value, dict):
             _expect_keys(value, form)
             value = value.values()
@@ -165,6 +167,25 @@ def _expect(value: Any, depth: int, form: str) -> None:
             _expect(each, depth + 1, form)
     elif form == "msgpack" and isinstance(value, memoryview):
         plain_bytes(value, "a memoryview in a value")
+
+
+def _shown(value: Any) -> Any:
+    """Return what the iteration of a class of its own gives, if that is what compares equal."""
+    given: Any
+    held: Any
+    if isinstance(value, dict):
+        pairs = list(value.items())
+        given, count, plain, held = dict(pairs), len(pairs), "dict", dict(dict.items(value))
+    else:
+        base: Any = list if isinstance(value, list) else tuple
+        given, plain, held = list(value), base.__name__, list(base.__iter__(value))
+        count = len(given)
+    if given == held and count == len(held) == len(value):
+        return given
+    raise InvalidArgument(
+        f"{type(value).__name__} derives from {plain} and shows other items than it holds, so "
+        f"reading would not give it back: give {plain}(value)"
+    )
 
 
 def _expect_whole(value: int, form: str) -> None:
