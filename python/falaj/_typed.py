@@ -3,8 +3,9 @@
 Owns how an instance of a dataclass becomes JSON and comes back, and the lines that pydantic and
 msgspec need. Invariant: reading returns an equal value for all that `append` accepts. Fields of a
 dataclass are checked once, when the codec is made; a type that JSON cannot represent is refused
-then. Imports neither pydantic nor msgspec before one of their classes is given. The topic's codec
-stays "json": every reader of JSON reads it, and the class is the reader's choice.
+then. A class whose own code runs when it is made is compared at each append, as models are. Imports
+neither pydantic nor msgspec before one of their classes is given. The topic's codec stays "json":
+every reader of JSON reads it, and the class is the reader's choice.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from __future__ import annotations
 import base64
 import dataclasses
 import enum
+import inspect
 import sys
 import types
 import typing
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from falaj._documents import is_odd
 from falaj.errors import InvalidArgument
 
 __all__ = ["class_of", "is_class", "pair_of"]
@@ -70,7 +73,8 @@ def pair_of(kind: type[Any], to_json: Json, from_json: Change) -> tuple[Json, Ch
         from_json: Reads it.
 
     Raises:
-        InvalidArgument: A field has a type that JSON cannot represent.
+        InvalidArgument: A field has a type that JSON cannot represent, or the class is not made
+            of its fields.
     """
     encode, decode = _made(kind, to_json, from_json)
     _CLASSES[decode] = kind
@@ -78,39 +82,56 @@ def pair_of(kind: type[Any], to_json: Json, from_json: Change) -> tuple[Json, Ch
 
 
 def _made(kind: type[Any], to_json: Json, from_json: Change) -> tuple[Json, Change]:
+    def expect(raw: bytes) -> None:
+        to_json(from_json(raw))
+
     if hasattr(kind, "model_validate_json"):
         return _checked(
             kind,
             lambda value: value.model_dump_json(by_alias=True).encode(),
             kind.model_validate_json,
+            expect,
         )
     if hasattr(kind, "__struct_fields__"):
         json = sys.modules["msgspec"].json  # the class is made of it, so it is there
 
-        return _checked(kind, json.Encoder().encode, json.Decoder(kind).decode)
-    form = _Forms().of(kind, kind.__name__)
+        return _checked(kind, json.Encoder().encode, json.Decoder(kind).decode, expect)
+    forms = _Forms()
+    form = forms.of(kind, kind.__name__)
 
     def encode(value: Any) -> bytes:
         if type(value) is not kind:
             raise TypeError(_not_one(kind, value))
-        return to_json(form.put(value))
+        try:
+            return to_json(form.put(value))
+        except RecursionError:
+            raise InvalidArgument(
+                f"this {kind.__name__} holds itself, or is nested too deeply for JSON"
+            ) from None
 
-    return encode, lambda raw: form.get(from_json(raw))
+    def decode(raw: bytes) -> Any:
+        return form.get(from_json(raw))
+
+    return (encode, decode) if forms.are_plain else _checked(kind, encode, decode, expect)
 
 
 def _not_one(kind: type[Any], value: Any) -> str:
     return f"a topic of {kind.__name__} takes {kind.__name__}, not {type(value).__name__}"
 
 
-def _checked(kind: type[Any], dump: Json, load: Change) -> tuple[Json, Change]:
-    """Compare the value that would be read with the given one: models have lossy settings."""
-    compares = getattr(kind, "__eq__", None) is not getattr(object, "__eq__", None)
+def _checked(kind: type[Any], dump: Json, load: Change, expect: Change) -> tuple[Json, Change]:
+    """Compare the value that would be read with the given one: classes have lossy settings.
+
+    `expect` refuses JSON that the codec json would not make.
+    """
 
     def encode(value: Any) -> bytes:
         if type(value) is not kind:
             raise TypeError(_not_one(kind, value))
         try:
             raw = dump(value)
+            if is_odd(raw):
+                expect(raw)
         except Exception as error:
             raise InvalidArgument(f"this {kind.__name__} cannot become JSON: {error}") from error
         try:
@@ -119,7 +140,7 @@ def _checked(kind: type[Any], dump: Json, load: Change) -> tuple[Json, Change]:
             raise InvalidArgument(
                 f"reading would not give this {kind.__name__} back: {error}"
             ) from error
-        if again != value if compares else dump(again) != raw:
+        if not _alike(again, value):
             raise InvalidArgument(
                 f"reading would not give this {kind.__name__} back: {again!r} is not {value!r}"[
                     :500
@@ -130,11 +151,60 @@ def _checked(kind: type[Any], dump: Json, load: Change) -> tuple[Json, Change]:
     return encode, load
 
 
+def _alike(one: Any, other: Any) -> bool:
+    """Compare values; those of a class without a comparison by their fields."""
+    if one == other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind in (list, tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if kind is dict:
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if not dataclasses.is_dataclass(kind) or not _is_made_for(kind, "__eq__"):
+        return False
+    names = [field.name for field in dataclasses.fields(kind)]
+    return all(_alike(getattr(one, name), getattr(other, name)) for name in names)
+
+
+def _is_made_for(kind: type[Any], name: str) -> bool:
+    """Return whether a method is that of `object`, or one that `dataclasses` made."""
+    found = getattr(kind, name)
+    code = getattr(found, "__code__", None)
+    return found is getattr(object, name) or (
+        code is not None and code.co_qualname.startswith("__create_fn__.")
+    )
+
+
+def _is_plain_class(kind: type[Any], names: Iterable[str]) -> bool:
+    """Return whether an instance that is made of its fields has them and is equal.
+
+    This is so where none of its code runs: what `dataclasses` made only sets and compares.
+    """
+    found = (inspect.getattr_static(kind, name, None) for name in names)
+    return (
+        type(kind).__call__ is type.__call__
+        and all(_is_made_for(kind, name) for name in _MADE)
+        and not hasattr(kind, "__post_init__")
+        and all(
+            type(each) is types.MemberDescriptorType or not hasattr(each, "__get__")
+            for each in found
+        )
+    )
+
+
+#: The methods that say what an instance has, after it was made of its fields.
+_MADE = ("__new__", "__init__", "__setattr__", "__getattribute__", "__eq__")
+
+
 class _Forms:
     """The forms of all types in one class, each made once: a class may refer to itself."""
 
     def __init__(self) -> None:
         self._made: dict[type[Any], Form] = {}
+        #: Whether none of the classes has code that could change its fields.
+        self.are_plain = True
 
     def of(self, hint: Any, where: str) -> Form:
         """Return the form of a type.
@@ -191,7 +261,7 @@ class _Forms:
         self._made[kind] = form
         try:
             hints = typing.get_type_hints(kind, include_extras=True)
-        except NameError as error:
+        except (NameError, AttributeError, TypeError, SyntaxError) as error:
             raise InvalidArgument(
                 f"the annotations of {kind.__name__} cannot be read ({error}): define what they "
                 "name in the module of the class"
@@ -201,6 +271,17 @@ class _Forms:
             if not field.init:
                 raise InvalidArgument(f"{where} has init=False, so reading could not set it")
             fields[field.name] = self.of(hints[field.name], where)
+        self.are_plain = self.are_plain and _is_plain_class(kind, fields)
+        try:
+            inspect.signature(kind).bind(**dict.fromkeys(fields))
+        except TypeError as error:
+            raise InvalidArgument(
+                f"{kind.__name__} cannot be made of its fields {', '.join(fields)} ({error}), so "
+                "reading could not: let its __init__ take them, or give a falaj.Codec(name, "
+                "encode, decode)"
+            ) from None
+        except ValueError:
+            self.are_plain = False  # it does not say what it takes
         return form
 
     @staticmethod
