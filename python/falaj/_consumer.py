@@ -13,7 +13,7 @@ from falaj import _core
 from falaj._any_topic import GIVE_THE_PATH
 from falaj._checks import choice, function, text
 from falaj._checks import name as expect_name
-from falaj._numbers import number, plain
+from falaj._numbers import number, plain, seconds
 from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
@@ -361,6 +361,8 @@ def open_consumer(
     if auto_commit is None:
         raise TypeError("auto_commit is True, False or a number of seconds, not None")
     automatic = _AUTOMATIC_S if auto_commit is True else auto_commit
+    if not isinstance(automatic, bool):
+        automatic = seconds(automatic, "auto_commit") or 0.0
     if cursor_in is not None and automatic is not False:
         raise InvalidArgument(
             "auto_commit would commit what no transaction wrote the results of; with cursor_in, "

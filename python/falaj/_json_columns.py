@@ -11,6 +11,7 @@ import io
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
+from falaj._checks import text
 from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def struct_of(fields: Mapping[str, Any]) -> pyarrow.StructType:
     members = []
     for name, given in fields.items():
         kind = given
+        text(name, "the name of a field")
         if isinstance(given, str):
             try:
                 kind = pyarrow.type_for_alias(given)

@@ -101,7 +101,16 @@ class JSON(Codec[Any]):
                 return [change(each) for each in value]
             return change(default(value))
 
-        super().__init__("json", lambda value: encode(change(value)), decode)
+        def changed(value: Any) -> bytes:
+            try:
+                return encode(change(value))
+            except RecursionError:
+                raise InvalidArgument(
+                    f"{named(value)} has no end: it holds itself, or default returns again what "
+                    "JSON does not have; let it return text, a number or a list"
+                ) from None
+
+        super().__init__("json", changed, decode)
 
 
 def resolver(
@@ -208,8 +217,10 @@ def _str() -> Pair:
 
 
 def _not_json(value: Any) -> Any:
+    kind = type(value)
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
     raise TypeError(
-        f"JSON has no {type(value).__name__}: make it text, a number, a list or a dict, or open "
+        f"JSON has no {name}: make it text, a number, a list or a dict, or open "
         "the topic with codec=falaj.JSON(default=…)"
     )
 

@@ -77,6 +77,21 @@ SAID: dict[str, tuple[Callable[[Any, Any], object], type[Exception], str]] = {
         InvalidArgument,
         "n is how many jobs to take, from 1 on, not 0",
     ),
+    "auto_commit": (
+        lambda store, topic: store.consumer("c", topic, auto_commit="x"),
+        InvalidArgument,
+        "auto_commit is seconds, a timedelta or text such as",
+    ),
+    "negative auto_commit": (
+        lambda store, topic: store.consumer("c", topic, auto_commit=-1),
+        InvalidArgument,
+        "auto_commit is a number of seconds from 0 on, not -1",
+    ),
+    "fields": (
+        lambda _, topic: topic.scan(fields={5: "int64"}),
+        TypeError,
+        "the name of a field is text, not 5",
+    ),
 }
 
 

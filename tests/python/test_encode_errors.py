@@ -10,6 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import falaj
@@ -36,6 +37,9 @@ class Unwilling:
 MINE: falaj.Codec[Any] = falaj.Codec("half", half, int)
 TEXTS: falaj.Codec[Any] = falaj.Codec("texts", str, str)  # type: ignore[arg-type]
 DATES = falaj.JSON(default=date.isoformat)
+ENDLESS = falaj.JSON(default=lambda value: value)
+SELF: list[Any] = []
+SELF.append([SELF])
 
 # A codec, a value, and what the error says of it, with the remedy.
 REFUSED: dict[str, tuple[Any, Any, str]] = {
@@ -44,6 +48,9 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "no number in JSON": ("json", [float("nan")], r"this list: JSON has no NaN: give None"),
     "a key in JSON": ("json", {5: 1}, r"this dict: .* keys of a dict are text, not int.*make it"),
     "no date": (DATES, {"a": {1}}, r"this dict: .*isoformat"),
+    "NumPy's True": ("json", [np.bool_(True)], r"this list: JSON has no numpy\.bool_?: make it"),
+    "a default without end": (ENDLESS, {1}, r"this set: set has no end: .* let it return"),
+    "a list without end": (DATES, SELF, r"this list: list has no end: it holds itself"),
     "a set in msgpack": ("msgpack", {1}, r"this set: msgpack has text, .*make it one of them"),
     "a number in msgpack": ("msgpack", 2**64, r"this int: .*give it as text"),
     "a lock": ("pickle", threading.Lock(), r"this lock: lock cannot be pickled, so append plain"),
