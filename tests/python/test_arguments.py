@@ -77,6 +77,11 @@ SAID: dict[str, tuple[Callable[[Any, Any], object], type[Exception], str]] = {
         InvalidArgument,
         "n is how many jobs to take, from 1 on, not 0",
     ),
+    "lease": (
+        lambda store, topic: store.queue("q", topic).take(lease=10**30),
+        InvalidArgument,
+        "a lease is below 2**64 seconds, not 1000",
+    ),
     "auto_commit": (
         lambda store, topic: store.consumer("c", topic, auto_commit="x"),
         InvalidArgument,

@@ -33,6 +33,17 @@ def test_consumers_queues_and_jobs_are_not_pickled_or_copied_and_say_what_to_do(
         use(first)
 
 
+@pytest.mark.parametrize("use", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_followers_and_values_of_a_batch_are_not_pickled_or_copied_and_say_what_to_do(
+    topic: falaj.Topic[memoryview], use: Callable[[Any], Any]
+) -> None:
+    topic.append(b"one")
+    with pytest.raises(TypeError, match=r"a follower cannot be pickled or copied: .*\.follow\(\)"):
+        use(topic.follow(timeout=0))
+    with pytest.raises(TypeError, match="the values of a batch cannot be pickled or copied"):
+        use(next(topic.batches()).raw_values)
+
+
 def test_a_queue_that_may_not_be_created_is_refused_with_those_there_are(
     store: falaj.Store,
 ) -> None:

@@ -193,6 +193,31 @@ def mixed(store: falaj.Store) -> falaj.Topic[Any]:
     return topic
 
 
+def test_records_that_a_class_cannot_read_are_not_copied_to_its_topic(
+    store: falaj.Store, mixed: falaj.Topic[Any]
+) -> None:
+    topic: Any = store.topic("plain", codec=Plain)
+
+    def in_a_transaction() -> None:
+        with store.transaction() as tx:
+            tx.extend(topic, mixed)
+
+    said = r'record 1 of topic "mixed" \(codec json\) .* "plain" \(codec json\): the class'
+    for copy in (
+        lambda: topic.extend(mixed[1:]),
+        lambda: topic.extend(list(mixed)[1:]),
+        lambda: topic.extend(record for record in list(mixed)[1:]),
+        lambda: topic.extend(next(mixed.batches())),
+        lambda: topic.partition(0).extend(mixed),
+        lambda: store.queue("jobs", topic).put_many(list(mixed)),
+        in_a_transaction,
+    ):
+        with pytest.raises(InvalidArgument, match=said) as refused:
+            copy()
+        assert isinstance(refused.value.__cause__, (TypeError, ValueError))
+    assert len(topic) == 0
+
+
 def test_records_that_a_class_reads_are_copied_to_its_topic_with_their_bytes(
     store: falaj.Store, mixed: falaj.Topic[Any]
 ) -> None:

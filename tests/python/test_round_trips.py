@@ -3,7 +3,7 @@
 import math
 import sys
 from array import array
-from collections import Counter, OrderedDict, defaultdict, namedtuple
+from collections import Counter, OrderedDict, UserList, defaultdict, namedtuple
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,40 @@ class Lying(dict[Any, Any]):
         return [(1, 2)]
 
 
+class Shows(UserList[Any], list[Any]):  # type: ignore[misc]
+    """A list that keeps its items beside it, as Django's lists of errors do."""
+
+
+class Short(dict[str, Any]):
+    """A dict that says it has fewer items."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Doubled(tuple[int, ...]):
+    """A tuple that gives other items than it has."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Any:
+        return (2 * each for each in tuple.__iter__(self))
+
+
+class Sorted(dict[str, Any]):
+    """A dict that shows what it holds, in another order."""
+
+    def items(self) -> Any:
+        return sorted(super().items())
+
+
+class Stack(list[Any]):
+    """A list with an iteration of its own that gives its items."""
+
+    def __iter__(self) -> Any:
+        return (self[n] for n in range(len(self)))
+
+
 class Colour(StrEnum):
     RED = "red"
 
@@ -58,6 +92,14 @@ SELF.append(SELF)
 LAUGHS: list[Any] = []
 for _ in range(100):
     LAUGHS = [LAUGHS, LAUGHS]
+
+OTHERWISE: dict[str, Any] = {
+    "a list that shows what it does not hold": Shows([{1: 2}]),
+    "and far inside": {"a": [Shows([1])]},
+    "an empty one that shows something": Shows([1]),
+    "a dict that is longer than it says": Short(a=1),
+    "a tuple that shows other items": Doubled([1]),
+}
 
 REFUSED: dict[str, dict[str, Any]] = {
     "json": {
@@ -82,6 +124,7 @@ REFUSED: dict[str, dict[str, Any]] = {
         "bytes": b"x",
         "a set": {1, 2},
         "a number of NumPy": np.int64(5),
+        **OTHERWISE,
     },
     "msgpack": {
         "an int as key": {12: "ann"},
@@ -102,6 +145,7 @@ REFUSED: dict[str, dict[str, Any]] = {
         "memory that is no bytes": [memoryview(array("i", [1]))],
         "a set": {1, 2},
         "a number of NumPy": np.int64(5),
+        **OTHERWISE,
     },
     "str": {"half a character": "\ud800", "bytes": b"x", "a number": 5, "a list": ["a"]},
     "bytes": {"text": "x", "a number": 5, "a list of numbers": [1, 2], "a set": {1}},
@@ -141,7 +185,8 @@ KEPT: dict[str, list[Any]] = {
 }
 KEPT["json"] += [nested(128), OrderedDict(b=1, a=2), Counter("abc"), defaultdict(int, {"a": 1})]
 KEPT["json"] += [{Colour.RED: 1}, np.float64(0.1), np.str_("ab"), {np.str_("k"): True}]
-KEPT["msgpack"] += [*KEPT["json"][-8:], Timestamp(5, 7), bytearray(b"ab"), memoryview(b"ab")]
+KEPT["json"] += [Stack([1, Stack([])]), {"a": Sorted(a=1, b=Stack("a"))}]
+KEPT["msgpack"] += [*KEPT["json"][-10:], Timestamp(5, 7), bytearray(b"ab"), memoryview(b"ab")]
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -337,6 +382,17 @@ def test_a_record_that_cannot_be_read_is_not_copied_to_another_codec_and_the_err
         target.extend([broken[1]])
     assert isinstance(refused.value.__cause__, ZeroDivisionError)
     assert len(target) == 0
+
+
+def test_a_record_of_a_partition_that_cannot_be_read_is_not_copied_and_both_are_named(
+    store: falaj.Store,
+) -> None:
+    broken: Any = store.partitioned_topic("broken", partitions=3, codec="json")
+    store.partitioned_topic("broken", codec=falaj.RAW).append(b"{", partition=2)
+    target: Any = store.topic("target", codec="msgpack")
+    said = r'record 0 of topic "broken", partition 2 .*: it cannot be read \(JSONDecodeError: Expec'
+    with pytest.raises(InvalidArgument, match=said):
+        target.extend(broken)
 
 
 def test_a_record_is_no_value_and_append_says_how_to_copy_it(store: falaj.Store) -> None:

@@ -232,6 +232,13 @@ impl Values {
         self.batch.get().run.len()
     }
 
+    /// Refuse pickle and copy.
+    fn __reduce__(&self) -> PyResult<()> {
+        let what = "the values of a batch cannot be pickled or copied, because they show the map of its \
+                    segment. Pass on [record.value for record in batch], or batch.to_arrow()";
+        Err(PyTypeError::new_err(what))
+    }
+
     fn __iter__(&self, py: Python<'_>) -> PyResult<ValuesIterator> {
         let exporter = Py::new(py, BatchView::new(self.batch.clone_ref(py)))?;
         let (batch, places) = (self.batch.clone_ref(py), RecordRefs::default());

@@ -7,9 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use falaj::internals::store::TopicCodec;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 
-use crate::calling::call;
+use crate::calling::{call, of_module};
 use crate::errors::{OrRaise, not_encoded};
 use crate::input;
 
@@ -32,6 +33,18 @@ impl Coding {
         let gives_bytes = decode.as_ref().is_some_and(|decode| decode.is(py.get_type::<PyBytes>()));
         let (topic, decode) = (topic.to_owned(), decode.map(Bound::unbind));
         Ok(Self { topic, name, encode, decode, gives_bytes })
+    }
+
+    /// Return whether this codec reads all that the other one wrote. A class of the user has the codec "json", and
+    /// does not read all JSON.
+    pub(crate) fn reads_all_of(&self, other: &Self, py: Python<'_>) -> PyResult<bool> {
+        static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let Some(decode) = self.decode.as_ref().filter(|_| self.name == "json") else {
+            return Ok(self.name == other.name);
+        };
+        let is_same = other.decode.as_ref().is_some_and(|other| other.is(decode));
+        Ok(self.name == other.name
+            && (is_same || decode.is(of_module(&LOADS, py, "json", "loads")?)))
     }
 
     /// Encode a value, if the topic has a codec. The partition is the one that it goes to, if that is known.

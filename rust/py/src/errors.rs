@@ -88,12 +88,12 @@ pub(crate) fn not_encoded(
 }
 
 /// Return false for Ctrl-C and a lack of memory, which are no failures of a codec.
-fn is_of_codec(py: Python<'_>, cause: &PyErr) -> bool {
+pub(crate) fn is_of_codec(py: Python<'_>, cause: &PyErr) -> bool {
     cause.is_instance_of::<PyException>(py) && !cause.is_instance_of::<PyMemoryError>(py)
 }
 
 /// Name a partition behind its topic, unless it may be the only one.
-fn shown(partition: Option<u32>) -> String {
+pub(crate) fn shown(partition: Option<u32>) -> String {
     let other = partition.filter(|partition| *partition > 0);
     other.map_or_else(String::new, |partition| format!(", partition {partition}"))
 }

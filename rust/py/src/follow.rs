@@ -10,7 +10,7 @@ use falaj::internals::format::address::Address;
 use falaj::internals::log::Wait;
 use falaj::internals::topic::Topic;
 use falaj::internals::{log, wake};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, raise};
@@ -98,6 +98,13 @@ impl Follower {
 
     fn __contains__(&self, _item: &Bound<'_, PyAny>) -> PyResult<bool> {
         Err(input::no_container("a follower, and would never end"))
+    }
+
+    /// Refuse pickle and copy.
+    fn __reduce__(&self) -> PyResult<()> {
+        let what = "a follower cannot be pickled or copied: give the other process the path and the \
+                    topic's name, and call falaj.open(path).topic(name).follow() there";
+        Err(PyTypeError::new_err(what))
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {

@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use falaj::internals::topic::{NewRecord, SyncMode, Visibility};
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyUnicodeEncodeError};
@@ -340,9 +341,10 @@ fn seconds(given: &Bound<'_, PyAny>, what: &str) -> PyResult<f64> {
         let seconds = of_module(&SECONDS, given.py(), "falaj._time", "seconds")?;
         call(seconds, (given, what))?.extract()
     })?;
-    if found >= 0.0 && found.is_finite() {
+    if Duration::try_from_secs_f64(found).is_ok() {
         return Ok(found);
     }
+    let takes = if found.is_finite() && found > 0.0 { "below 2**64 seconds" } else { takes };
     Err(invalid(given.py(), format!("{what} is {takes}, not {}", shown(given))))
 }
 

@@ -46,8 +46,11 @@ pub(crate) fn _expect_msgpack(value: &Bound<'_, PyAny>, whole: bool) -> PyResult
 fn expect(value: &Bound<'_, PyAny>, form: Form, whole: bool) -> PyResult<()> {
     let mut walk = Walk { form, whole, held: 0, later: Vec::new() };
     walk.value(value, 0)?;
-    while let Some((dict, depth)) = walk.later.pop() {
-        walk.subclass(&dict, depth)?;
+    while let Some((value, depth)) = walk.later.pop() {
+        match value.cast::<PyDict>() {
+            Ok(dict) => walk.other_dict(dict, depth)?,
+            Err(_) => walk.other_list(&value, depth)?,
+        }
     }
     Ok(())
 }
@@ -58,7 +61,7 @@ struct Walk<'py> {
     whole: bool,
     /// Lists and dicts so far.
     held: u32,
-    /// Dicts of other classes, and their depth: both codecs call their `items()`.
+    /// Lists, tuples and dicts of other classes, and their depth: both codecs iterate over them.
     later: Vec<(Bound<'py, PyAny>, usize)>,
 }
 
@@ -75,16 +78,16 @@ impl<'py> Walk<'py> {
             let depth = self.deeper(value, depth)?;
             return self.dict(dict, depth);
         }
-        if let Ok(list) = value.cast::<PyList>() {
+        if let Ok(list) = value.cast_exact::<PyList>() {
             let depth = self.deeper(value, depth)?;
             // A tuple gives its items at a third of the cost.
             return list.to_tuple().iter_borrowed().try_for_each(|item| self.value(&item, depth));
         }
-        if let Ok(tuple) = value.cast::<PyTuple>() {
+        if let Ok(tuple) = value.cast_exact::<PyTuple>() {
             let depth = self.deeper(value, depth)?;
             return tuple.iter_borrowed().try_for_each(|item| self.value(&item, depth));
         }
-        if value.is_instance_of::<PyDict>() {
+        if is_list(value) || value.is_instance_of::<PyDict>() {
             let depth = self.deeper(value, depth)?;
             self.later.push((value.clone(), depth));
         } else if self.form == Form::Msgpack && value.is_instance_of::<PyMemoryView>() {
@@ -119,14 +122,42 @@ impl<'py> Walk<'py> {
         if are_plain { Ok(()) } else { distinct(dict.iter().map(|(key, _)| key)) }
     }
 
-    fn subclass(&mut self, dict: &Bound<'py, PyAny>, depth: usize) -> PyResult<()> {
+    /// Check a list or tuple of another class. Its iteration and length may be its own, and what it
+    /// shows by them is encoded; what compares equal is what it holds.
+    fn other_list(&mut self, list: &Bound<'py, PyAny>, depth: usize) -> PyResult<()> {
+        let holds = match list.cast::<PyList>() {
+            Ok(list) => list.to_tuple(),
+            Err(_) => list.cast::<PyTuple>()?.clone(),
+        };
+        let shown: Vec<_> = list.try_iter()?.collect::<PyResult<_>>()?;
+        let mut is_same = list.len()? == shown.len() && holds.len() == shown.len();
+        for (held, shown) in holds.iter_borrowed().zip(&shown) {
+            is_same = is_same && same(&held, shown)?;
+        }
+        if !is_same {
+            return Err(shows_other(list, "list")?);
+        }
+        shown.iter().try_for_each(|item| self.value(item, depth))
+    }
+
+    /// Do the same for a dict of another class.
+    fn other_dict(&mut self, dict: &Bound<'py, PyDict>, depth: usize) -> PyResult<()> {
         let items = dict.call_method0(pyo3::intern!(dict.py(), "items"))?;
         let items: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)> =
             items.try_iter()?.map(|item| item?.extract()).collect::<PyResult<_>>()?;
+        let mut is_same = dict.as_any().len()? == items.len() && dict.len() == items.len();
         for (key, value) in &items {
             self.key(key)?;
-            self.value(value, depth)?;
+            is_same = is_same
+                && match dict.get_item(key)? {
+                    Some(held) => same(&held, value)?,
+                    None => false,
+                };
         }
+        if !is_same {
+            return Err(shows_other(dict, "dict")?);
+        }
+        items.iter().try_for_each(|(_, value)| self.value(value, depth))?;
         distinct(items.into_iter().map(|(key, _)| key))
     }
 
@@ -188,6 +219,25 @@ impl<'py> Walk<'py> {
         let what = format!("JSON has no {}: give None or text instead", number.value());
         Err(invalid(number.py(), what))
     }
+}
+
+fn is_list(value: &Bound<'_, PyAny>) -> bool {
+    value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>()
+}
+
+/// Compare as lists and dicts compare what they hold.
+fn same(held: &Bound<'_, PyAny>, shown: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if held.is(shown) { Ok(true) } else { held.eq(shown) }
+}
+
+#[cold]
+fn shows_other(value: &Bound<'_, PyAny>, plain: &str) -> PyResult<PyErr> {
+    let class = value.get_type().name()?.to_string();
+    let what = format!(
+        "{class} derives from {plain} and shows other items than it holds, so reading would not \
+         give it back: give {plain}(value)"
+    );
+    Ok(invalid(value.py(), what))
 }
 
 /// Refuse keys that differ in their dict but are written alike.

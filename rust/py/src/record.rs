@@ -4,7 +4,6 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use falaj::internals::topic::Record as LogRecord;
-use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
@@ -13,7 +12,7 @@ use crate::buffer::{View, memoryview};
 use crate::calling::{call, of_module};
 use crate::coding::Coding;
 use crate::detached::{Detached, Headers};
-use crate::errors::{invalid, not_decoded};
+use crate::errors::{invalid, is_of_codec, not_decoded, shown};
 use crate::handle::Shape;
 use crate::held::Held;
 use crate::input::{self, Incoming};
@@ -68,12 +67,12 @@ impl Record {
     }
 
     /// Convert it for appending to a topic. Its bytes stay unchanged if that topic has the same
-    /// codec, or none; otherwise that topic's codec encodes the value.
+    /// codec, or none; otherwise that topic's codec encodes the value. A class must read them.
     pub(crate) fn incoming<'py>(slf: &Bound<'py, Self>, into: &Coding) -> PyResult<Incoming<'py>> {
         let mut record = Self::as_it_is(slf);
         if record.value.is_some() && into.encode.is_some() {
             let from = held(slf).shape().coding.of_records(slf.py())?;
-            if from.name != into.name {
+            if !into.reads_all_of(from, slf.py())? {
                 record.value = Some(Self::encoded(slf, from, into)?);
             }
         }
@@ -111,30 +110,42 @@ impl Record {
         into: &Coding,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let py = slf.py();
-        let value = match Self::decoded(slf) {
-            Ok(Some(value)) if from.decode.is_some() => Ok(value),
-            // Codecs read bytes, and not all of them read views.
-            Ok(_) => Ok(Self::to_bytes(slf).into_any()),
-            Err(error) => Err(error),
-        };
-        let encoded = value.and_then(|value| input::encoded(&value, into.encode.as_ref()));
-        encoded.map_err(|error| {
-            if !error.is_instance_of::<PyException>(py) {
+        let refused = |why: &str, error: PyErr| {
+            if !is_of_codec(py, &error) {
                 return error;
             }
+            let place = shown(Some(held(slf).partition()));
             let what = format!(
-                "record {} of topic {:?} (codec {}) does not go into topic {:?} (codec {}): {}",
+                "record {} of topic {:?}{place} (codec {}) does not go into topic {:?} (codec {}): {why}",
                 Self::offset(slf),
                 held(slf).shape().name,
                 from.name,
                 into.topic,
                 into.name,
-                error.value(py),
             );
             let refused = invalid(py, what);
             refused.set_cause(py, Some(error));
             refused
-        })
+        };
+        let bytes = Self::to_bytes(slf);
+        if from.name == into.name {
+            let Some(decode) = &into.decode else { return Ok(bytes) };
+            let read = call(decode.bind(py), (&bytes,));
+            return read.map(|_| bytes).map_err(|error| {
+                refused(&format!("the class of that topic cannot read it ({error})"), error)
+            });
+        }
+        let value = match Self::decoded(slf) {
+            Ok(Some(value)) if from.decode.is_some() => value,
+            // Codecs read bytes, and not all of them read views.
+            Ok(_) => bytes.into_any(),
+            Err(error) => {
+                let why = format!("it cannot be read ({error}); copy it to a topic of bytes");
+                return Err(refused(&why, error));
+            }
+        };
+        input::encoded(&value, into.encode.as_ref())
+            .map_err(|error| refused(&error.value(py).to_string(), error))
     }
 }
 
