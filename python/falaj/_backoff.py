@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from random import getrandbits
 from typing import TYPE_CHECKING, Any, Union
 
@@ -12,10 +13,14 @@ from falaj.errors import InvalidArgument, named, shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Backoff", "delay_of"]
+__all__ = ["USUAL", "Backoff", "delay_after", "delay_of"]
 
 Backoff = Union[tuple[float, float], "Callable[[int], float]"]
 """The delay of the first retry and the longest; or a function of the attempts so far."""
+
+
+#: Of `Queue.work`, and where another cannot be used.
+USUAL: Backoff = (1.0, 300.0)
 
 
 def delay_of(backoff: Backoff, attempt: int) -> float:
@@ -26,19 +31,42 @@ def delay_of(backoff: Backoff, attempt: int) -> float:
         True
     """
     if callable(backoff):
-        return _checked(backoff(attempt))
+        return _checked(backoff(attempt), "what a backoff returns")
     pair: Any = backoff
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise TypeError(
             "backoff is a pair of seconds, the first delay and the longest, or a function of the "
             f"attempts, not {named(backoff)}"
         )
-    first, longest = map(_checked, pair)
+    first, longest = (_checked(delay, "each delay of a backoff") for delay in pair)
     return _core._backoff(first, longest, attempt, getrandbits(64))
 
 
-def _checked(delay: float) -> float:
-    found = seconds(delay, "a delay")
+def _checked(delay: Any, what: str) -> float:
+    found = seconds(delay, what)
     if found is None or found >= 2**32:
-        raise InvalidArgument(f"a delay is a number of seconds from 0 on, not {shown(delay)}")
+        raise InvalidArgument(f"{what} is a number of seconds from 0 on, not {shown(delay)}")
     return found
+
+
+def delay_after(backoff: Backoff, attempt: int, queue: str) -> float:
+    """Return the delay of a job that has just failed, whatever the function does.
+
+    Its error must not keep the job, nor hide why the job failed. So it becomes a note of that
+    exception and a line in the log of the program, and the usual delay counts.
+    """
+    failure = sys.exception()
+    try:
+        return delay_of(backoff, attempt)
+    except Exception as error:  # it is a function of the program
+        from logging import getLogger  # rarely needed
+
+        delay = delay_of(USUAL, attempt)
+        told = (
+            f"backoff= of queue {queue!r} failed for attempt {attempt} of a job, which waits "
+            f"{delay:.1f} s instead: mend the function ({type(error).__name__}: {error})"
+        )
+        getLogger("falaj.queue").error(told, exc_info=error)
+        if failure is not None:
+            failure.add_note(told)
+        return delay

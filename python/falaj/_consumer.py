@@ -152,6 +152,9 @@ class Consumer(_core.Consumer[T]):
         self._expect_open()
         return AsyncConsumer(self, timeout)
 
+    def __aiter__(self) -> AsyncConsumer[T]:
+        return self.afollow().__aiter__()
+
     def apoll(
         self, max_records: int = 500, timeout: float | None = None
     ) -> Coroutine[Any, Any, list[Record[T]]]:
@@ -187,7 +190,7 @@ class Consumer(_core.Consumer[T]):
 
         _expect_some("abatches", "a batch has", size)
         self._expect_open()
-        return _wait.batches(self, size, timeout)
+        return _wait.AsyncBatches(self, size, timeout)
 
     def poll(self, max_records: int = 500, timeout: float | None = None) -> list[Record[T]]:
         """Return the next records, waiting for the first of them.

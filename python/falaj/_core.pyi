@@ -107,8 +107,10 @@ __all__ = [
     "_seek_group",
     "_set_properties",
     "_shipping",
+    "_text_or_bytes",
     "_topic_in_log",
     "_topic_info",
+    "_topic_of_queue",
     "_verify",
 ]
 
@@ -727,7 +729,7 @@ class Topic(AnyTopic[_T]):
             partition, sync, timeout, producer, sequence, expect: As for `append`; they stand for all the records together.
 
         Returns:
-            The range of their offsets. Without records it is empty, and nothing is appended.
+            The range of their offsets. Without records it is empty, and nothing is appended or checked.
 
         Raises:
             EncodeFailed: The codec does not take a value, as for `append`.
@@ -750,6 +752,9 @@ class Topic(AnyTopic[_T]):
         producer: str | ExpiringProducer | None = None,
         sequence: int | None = None,
         expect: int | None = None,
+    ) -> range: ...
+    def _extend_with(
+        self, records: Iterable[Any], headers: _Headers, sync: Sync | None
     ) -> range: ...
     def tombstone(
         self,
@@ -930,7 +935,7 @@ class PartitionedTopic(AnyTopic[_T]):
 
         Returns:
             The range of offsets of each partition that got records. Without records it is empty, and nothing
-            is appended.
+            is appended or checked.
 
         Raises:
             InvalidArgument: An offset is expected of several partitions; or the value of a `Record` of
@@ -1434,7 +1439,8 @@ class Transaction:
         Args:
             topic: As for `append`.
             records, partition: As for `Topic.extend`.
-            expect: The offset that the first of them must get, as for `append`. All go to one partition.
+            expect: The offset that the first of them must get, as for `append`. All go to one partition. Without
+                records nothing is checked.
 
         Raises:
             AppendTooLarge: Together they are larger than one append may be.
@@ -1715,6 +1721,7 @@ class Queue(Generic[_T]):
     @property
     def name(self) -> str:
         """The queue's name."""
+    def _expect_open(self) -> None: ...
     @property
     def closed(self) -> bool:
         """True once the queue or its topic was closed."""
@@ -1723,8 +1730,8 @@ class Queue(Generic[_T]):
         jobs: list[Job[_T]],
         worn: list[Job[_T]],
         n: int,
-        lease: float,
-        timeout: float | None,
+        lease: Duration,
+        timeout: Duration | None,
         max_attempts: int,
         has_policy: bool,
     ) -> None: ...
@@ -1740,10 +1747,15 @@ class Queue(Generic[_T]):
             InvalidArgument: A job was taken from another handle; nothing was acked.
         """
     def _release(
-        self, jobs: Job[_T] | Iterable[Job[_T]], delay: float | None, reason: str | None = None
+        self,
+        jobs: Job[_T] | Iterable[Job[_T]],
+        delay: Duration | None,
+        reason: str | None = None,
+        *,
+        failed: bool = False,
     ) -> None: ...
     def _put_back(self, jobs: Job[_T] | Iterable[Job[_T]], delay: float) -> None: ...
-    def _keep(self, jobs: Job[_T] | Iterable[Job[_T]], lease: float) -> list[Job[_T]]: ...
+    def _keep(self, jobs: Job[_T] | Iterable[Job[_T]], lease: Duration) -> list[Job[_T]]: ...
     def _bury(
         self, jobs: Job[_T] | Iterable[Job[_T]], dead: AnyTopic[Any], reason: str | None = None
     ) -> bool: ...
@@ -1828,7 +1840,7 @@ class Job(Generic[_T]):
         Raises:
             LeaseExpired: Its lease is over, or it was settled before; another worker may have it.
         """
-    def nack(self, delay: float | None = None, *, reason: str | None = None) -> None:
+    def nack(self, delay: Duration | None = None, *, reason: str | None = None) -> None:
         """Return the job to the queue because it failed. This counts as an attempt. The queue delivers it again, to any
         worker.
 
@@ -1842,7 +1854,7 @@ class Job(Generic[_T]):
         Raises:
             LeaseExpired: As for `ack`.
         """
-    def extend(self, lease: float = 30.0) -> None:
+    def extend(self, lease: Duration = 30.0) -> None:
         """Keep the job for longer.
 
         Args:
@@ -1856,8 +1868,10 @@ class Job(Generic[_T]):
     def __exit__(self, *exception: object) -> None: ...
     def __class_getitem__(cls, key: Any) -> GenericAlias: ...
 
+def _text_or_bytes(given: Any, what: str) -> bytes: ...
 def _queue_overview(store: Store, name: str | None = None) -> list[Any]: ...
 def _expect_queue(store: Store, name: str) -> None: ...
+def _topic_of_queue(store: Store, name: str) -> str | None: ...
 def _backoff(first: float, longest: float, attempt: int, random: int) -> float: ...
 def _reason_of(error: BaseException) -> str: ...
 def _redrive(
@@ -2009,6 +2023,7 @@ class Batches(Generic[_T]):
     """Iterator over batches of one partition."""
 
     def __iter__(self) -> Self: ...
+    def __contains__(self, item: Any, /) -> NoReturn: ...
     def __next__(self) -> Batch[_T]: ...
     def __class_getitem__(cls, key: Any) -> GenericAlias: ...
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar, overloa
 
 from falaj import _core
 from falaj._core import Job
+from falaj.errors import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from falaj._queue import Queue
+    from falaj._time import Duration
 
 __all__ = ["Jobs"]
 
@@ -29,7 +31,8 @@ class Jobs(list[Job[T]]):
     copies are batches too, and begin nothing.
 
     It is a context manager: jobs that are not settled when the block ends are returned, as by
-    `nack`. An exception that leaves the block is the reason.
+    `nack`. An exception that leaves the block is the reason. If several of those had begun, each of
+    them is a suspect, because any may have failed.
 
     Example:
         >>> queue = store.queue("jobs")
@@ -56,7 +59,7 @@ class Jobs(list[Job[T]]):
         """Ack all of them, as `Queue.ack`."""
         self._queue.ack(self)
 
-    def nack(self, delay: float | None = None, *, reason: str | None = None) -> None:
+    def nack(self, delay: Duration | None = None, *, reason: str | None = None) -> None:
         """Return the jobs that are not settled, at once or after a delay.
 
         Jobs that have begun count an attempt, the others do not. A job whose lease is over needs
@@ -71,6 +74,11 @@ class Jobs(list[Job[T]]):
 
     def __iter__(self) -> Iterator[Job[T]]:
         return filter(_core.Job._reach, list.__iter__(self))
+
+    def __contains__(self, item: object) -> bool:
+        if isinstance(item, Job):
+            return list.__contains__(self, item)
+        raise TypeError(f"`in` looks for a job of the batch, not for {named(item)}")
 
     def __reversed__(self) -> Iterator[Job[T]]:
         return filter(_core.Job._reach, list.__reversed__(self))
@@ -117,4 +125,4 @@ class Jobs(list[Job[T]]):
         _traceback: object = None,
     ) -> None:
         reason = None if error is None else _core._reason_of(error)
-        self._queue._release(self._taken, None, reason)
+        self._queue._release(self._taken, None, reason, failed=error is not None)

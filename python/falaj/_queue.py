@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from falaj import _core
 from falaj._any_topic import GIVE_THE_PATH
-from falaj._backoff import delay_of
+from falaj._backoff import USUAL, delay_after, delay_of
 from falaj._checks import choice, flag
-from falaj._core import Job, NewRecord
+from falaj._core import Job, NewRecord, Record
 from falaj._jobs import Jobs
 from falaj._numbers import number, seconds
 from falaj.errors import (
@@ -23,6 +23,7 @@ from falaj.errors import (
     HandleClosed,
     InvalidArgument,
     LockTimeout,
+    SettingsMismatch,
     TopicDeleted,
     UnknownTopic,
     named,
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from falaj._any_topic import AnyTopic
     from falaj._arguments import QueueInfo, Sync
     from falaj._backoff import Backoff
+    from falaj._store import Store
     from falaj._time import Duration
     from falaj._topic import Topic
+    from falaj.codecs import Codec
 
     Headers = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
 
@@ -90,6 +93,43 @@ def check_limits(
     return most
 
 
+def topic_of(
+    store: Store,
+    name: str,
+    topic: str | Topic[Any] | None,
+    codec: str | Codec[Any] | type[Any] | None,
+    dead_letter: str | AnyTopic[Any] | None,
+) -> Topic[Any]:
+    """Open the topic of a queue, and create none for what is refused then.
+
+    Raises:
+        SettingsMismatch: The queue has another topic.
+        InvalidArgument: It would be the topic of its own dead letters.
+        TypeError: A codec was given beside a topic that is open.
+    """
+    own = _core._topic_of_queue(store, name)
+    if topic is None:
+        topic = own or name
+    called = topic.name if isinstance(topic, _core.AnyTopic) else topic
+    if isinstance(dead_letter, str):
+        _expect_other(called, dead_letter)
+    if isinstance(topic, _core.AnyTopic):
+        if codec is not None:
+            raise TypeError(
+                "codec= is for a topic that is named: the given topic is open with its own"
+            )
+        return topic
+    if own is not None and topic != own:
+        mismatch = SettingsMismatch(
+            f"queue {name!r} is over topic {own!r}, not {topic!r}: leave out topic=, or name "
+            "another queue"
+        )
+        mismatch.topic, mismatch.setting = name, "topic"
+        mismatch.stored, mismatch.asked = own, topic
+        raise mismatch
+    return store.topic(topic, codec=codec)
+
+
 class Queue(_core.Queue[T]):
     """A work queue over a topic; `Store.queue` makes it.
 
@@ -98,8 +138,9 @@ class Queue(_core.Queue[T]):
     may use it too; the jobs that its parent took stay the parent's.
 
     An attempt counts when work on a job begins: `Jobs` says when that is. When a worker dies or is
-    late, the jobs that it had begun are suspects: each is delivered in a batch of its own. Jobs
-    that it had not begun are delivered again as if for the first time.
+    late, the jobs that it had begun are suspects: each is delivered in a batch of its own. So are
+    several begun jobs of a block that an exception ends. Jobs that it had not begun are delivered
+    again as if for the first time.
 
     A job may be done twice. That happens when its worker dies or is late after the work and before
     the ack, and when a power failure loses an ack. So make jobs idempotent; docs/guide/queues.md.
@@ -133,11 +174,8 @@ class Queue(_core.Queue[T]):
         """Make a handle; `Store.queue` calls this."""
         if not isinstance(topic, _core.AnyTopic):
             raise TypeError(f"topic is a topic, or the name of one, not {named(topic)}")
-        if dead_letter is not None and _is(topic, dead_letter):
-            raise InvalidArgument(
-                f"dead_letter= is topic {topic.name!r}, the queue's own: dead letters would "
-                "become jobs again, without end; name another topic"
-            )
+        if isinstance(dead_letter, _core.AnyTopic) and topic.store.path == dead_letter.store.path:
+            _expect_other(topic.name, dead_letter.name)
         queue = super().__new__(cls, topic, name, True if order == "key" else None)
         queue._topic = topic
         queue._max_attempts = max_attempts
@@ -227,11 +265,12 @@ class Queue(_core.Queue[T]):
             >>> queue.take(timeout=0)
             []
         """
+        self._expect_open()
         return self._topic.append(value, key, headers=self._told(delay, headers), sync=sync)
 
     def put_many(
         self,
-        values: Iterable[T | tuple[str | bytes, T]],
+        values: Iterable[T | NewRecord | Record[Any] | tuple[str | bytes, T]],
         *,
         delay: Duration = 0.0,
         headers: Headers | None = None,
@@ -240,9 +279,10 @@ class Queue(_core.Queue[T]):
         """Append jobs to the topic in one append: other processes see all of them, or none.
 
         Args:
-            values: Values for the topic's codec, or pairs of a key and such a value.
+            values: Values for the topic's codec, or anything else that `Topic.extend` takes. A
+                `Record` keeps its key and headers.
             delay: Seconds before the jobs may be delivered, as for `put`.
-            headers: Additional headers of each job.
+            headers: Additional headers of each job, in place of its own of the same names.
             sync: As for `Topic.append`.
 
         Returns:
@@ -253,14 +293,9 @@ class Queue(_core.Queue[T]):
             >>> queue.put_many([b"1.png", ("ann", b"2.png")])
             range(0, 2)
         """
+        self._expect_open()
         told = self._told(delay, headers)
-        jobs: Any = values
-        if told is not None:
-            pairs = (each if type(each) is tuple else (None, each) for each in values)
-            jobs = [NewRecord(value, key, headers=told) for key, value in pairs]
-        offsets = self._topic.extend(jobs, sync=sync)
-        assert isinstance(offsets, range), "a queue's topic has one partition"
-        return offsets
+        return self._topic._extend_with(values, () if told is None else told, sync)
 
     def _told(self, delay: Duration, headers: Headers | None) -> Headers | None:
         """Return the headers of a new job."""
@@ -270,9 +305,10 @@ class Queue(_core.Queue[T]):
         if wait is None or wait >= 2**32:
             raise InvalidArgument(f"a delay is a number of seconds from 0 on, not {shown(delay)}")
         at = str((time.time_ns() + int(wait * 1e9)) // 1000).encode()
-        return [*NewRecord(b"", headers=headers).headers, (self._NOT_BEFORE, at)]
+        others = NewRecord(b"", headers=headers).headers
+        return [*(each for each in others if each[0] != self._NOT_BEFORE), (self._NOT_BEFORE, at)]
 
-    def jobs(self, lease: float = 30.0, timeout: float | None = None) -> Iterator[Job[T]]:
+    def jobs(self, lease: Duration = 30.0, timeout: Duration | None = None) -> Iterator[Job[T]]:
         """Iterate over jobs, one at a time; `for job in queue` does the same.
 
         Iteration begins each job and settles none, because an iterator does not see an exception in
@@ -293,6 +329,10 @@ class Queue(_core.Queue[T]):
             b'1.png'
             b'2.png'
         """
+        self._expect_open()
+        return self._each(lease, timeout)
+
+    def _each(self, lease: Duration, timeout: Duration | None) -> Iterator[Job[T]]:
         try:
             while jobs := self.take(1, lease, timeout):
                 yield from jobs
@@ -306,8 +346,8 @@ class Queue(_core.Queue[T]):
     def __contains__(self, _item: object) -> NoReturn:
         raise TypeError("`in` does not search a queue: it would take its jobs")
 
-    async def ajobs(
-        self, lease: float = 30.0, timeout: float | None = None
+    def ajobs(
+        self, lease: Duration = 30.0, timeout: Duration | None = None
     ) -> AsyncIterator[Job[T]]:
         """Iterate over jobs from asyncio; `async for job in queue` does the same; else as `jobs`.
 
@@ -322,24 +362,21 @@ class Queue(_core.Queue[T]):
             >>> asyncio.run(work())
             b'1.png'
         """
-        try:
-            while jobs := await self.atake(1, lease, timeout):
-                for job in jobs:
-                    yield job
-        except HandleClosed:
-            if not self.closed:
-                raise
+        from falaj._wait import AsyncJobs  # asyncio takes as long to import as all of falaj
+
+        self._expect_open()
+        return AsyncJobs(self, lease, timeout)
 
     def __aiter__(self) -> AsyncIterator[Job[T]]:
-        return self.ajobs()
+        return self.ajobs().__aiter__()
 
     def work(
         self,
         handler: Callable[[Job[T]], object],
         *,
-        lease: float = 30.0,
+        lease: Duration = 30.0,
         backoff: Backoff | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         on_error: Callable[[Job[T], Exception], object] | None = None,
     ) -> int:
         """Run a function for each job: ack if it returns, nack if it raises.
@@ -358,7 +395,8 @@ class Queue(_core.Queue[T]):
             lease: Seconds that a job stays with a worker that is stopped or whose machine hangs.
             backoff: The delay of the first retry and the longest, in seconds: delays double, each
                 shortened by up to a half at random. Or a function of the attempts so far. By
-                default the queue's, else (1, 300).
+                default the queue's, else (1, 300). If the function raises, or returns something
+                else, that is logged, and the job waits as by (1, 300).
             timeout: Seconds without a job after which this returns; None waits.
             on_error: Called with a job and the exception that it raised, before the job is
                 returned: to log it.
@@ -376,8 +414,9 @@ class Queue(_core.Queue[T]):
         """
         from falaj._work import work  # few need it
 
+        self._expect_open()
         if backoff is None:
-            backoff = self._backoff or (1.0, 300.0)
+            backoff = self._backoff or USUAL
         return work(self, handler, lease, backoff, timeout, on_error)
 
     def redrive(self, limit: int | None = None, *, dry_run: bool = False) -> int:
@@ -406,6 +445,7 @@ class Queue(_core.Queue[T]):
             >>> [job.to_bytes() for job in queue.take(timeout=0)]
             [b'1.png']
         """
+        self._expect_open()
         if self._max_attempts is None:
             raise InvalidArgument(
                 f"queue {self.name!r} has no dead letters: open it with max_attempts="
@@ -416,7 +456,7 @@ class Queue(_core.Queue[T]):
         limit = None if limit is None else min(limit, _ALL)
         return _core._redrive(self.name, self._topic, self._letters(), limit, dry_run)
 
-    def take(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Jobs[T]:
+    def take(self, n: int = 1, lease: Duration = 30.0, timeout: Duration | None = None) -> Jobs[T]:
         """Take up to `n` jobs, waiting until there is one.
 
         Returned jobs are delivered before records that were never delivered. Work on none of them
@@ -460,15 +500,17 @@ class Queue(_core.Queue[T]):
                     break
                 found[:] = self._give_up(worn, found, lease)
                 worn.clear()
-                if given is not None:
-                    timeout = max(0.0, begun + given - time.monotonic())
+                if (limit := seconds(given)) is not None:
+                    timeout = max(0.0, begun + limit - time.monotonic())
             return Jobs(found, self)
         except BaseException:
             with suppress(Error):  # such as that of a store which the signal's handler closed
                 self._put_back([*found, *worn], 0.0)
             raise
 
-    def atake(self, n: int = 1, lease: float = 30.0, timeout: float | None = None) -> Taking[T]:
+    def atake(
+        self, n: int = 1, lease: Duration = 30.0, timeout: Duration | None = None
+    ) -> Taking[T]:
         """Take jobs from asyncio; arguments as for `take`.
 
         `jobs = await queue.atake(10)`, or `async with queue.atake(10) as jobs:`, which returns
@@ -495,7 +537,8 @@ class Queue(_core.Queue[T]):
     def info(self) -> QueueInfo:
         """Return the queue in numbers: jobs that are ready, delayed, in flight, done and dead.
 
-        `falaj.QueueInfo` says what each number counts. A job that was put with a delay counts as
+        `falaj.QueueInfo` says what each number counts: `ready` counts records, and `done` counts
+        offsets, which differ in a compacted topic. A job that was put with a delay counts as
         ready until the first take that comes upon it. Where jobs came back, this reads the state
         of all jobs from the first that is not done.
 
@@ -516,9 +559,9 @@ class Queue(_core.Queue[T]):
 
     def _delay(self, attempt: int) -> float:
         """Seconds before a job that failed its attempt is delivered again."""
-        return 0.0 if self._backoff is None else delay_of(self._backoff, attempt)
+        return 0.0 if self._backoff is None else delay_after(self._backoff, attempt, self.name)
 
-    def _give_up(self, worn: list[Job[T]], others: list[Job[T]], lease: float) -> list[Job[T]]:
+    def _give_up(self, worn: list[Job[T]], others: list[Job[T]], lease: Duration) -> list[Job[T]]:
         """Write the dead letters of some jobs, and return which of the others can be worked on."""
         try:
             # However long it takes: no other process writes the same meanwhile, or gets the others,
@@ -570,10 +613,12 @@ class Queue(_core.Queue[T]):
         return f"<falaj.Queue {self.name!r} over {self._topic.name!r}{state}>"
 
 
-def _is(topic: Topic[Any], other: str | AnyTopic[Any]) -> bool:
-    if isinstance(other, str):
-        return other == topic.name
-    return (other.name, other.store.path) == (topic.name, topic.store.path)
+def _expect_other(topic: str, dead_letter: str) -> None:
+    if topic == dead_letter:
+        raise InvalidArgument(
+            f"dead_letter= is topic {topic!r}, the queue's own: dead letters would become jobs "
+            "again, without end; name another topic"
+        )
 
 
 class Taking(Coroutine[Any, Any, "Jobs[T]"], Generic[T]):
@@ -584,7 +629,7 @@ class Taking(Coroutine[Any, Any, "Jobs[T]"], Generic[T]):
 
     __slots__ = ("_jobs", "_queue", "_running", "_what")
 
-    def __init__(self, queue: Queue[T], n: int, lease: float, timeout: float | None) -> None:
+    def __init__(self, queue: Queue[T], n: int, lease: Duration, timeout: Duration | None) -> None:
         self._queue = queue
         self._what = (n, lease, timeout)
         self._jobs: Jobs[T] | None = None

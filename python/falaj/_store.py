@@ -407,8 +407,8 @@ class Store(StoreShipping):
 
         Args:
             name: 1 to 249 of `A-Z a-z 0-9 . _ -`.
-            topic: The topic, or its name; by default the topic of the queue's name. It has one
-                partition.
+            topic: The topic, or its name; it has one partition. By default the queue's own, and for
+                a new queue the topic of its name.
             codec: The codec of the topic, where that is named; as for `topic`.
             max_attempts: After how many attempts a job becomes a dead letter; None tries without
                 end. Each handle has its own limit.
@@ -418,8 +418,8 @@ class Store(StoreShipping):
                 cannot be changed later; None keeps what the queue was created with.
             backoff: How long a failed job waits, where `nack` gives no delay. It is a pair: the
                 delay of the first retry and the longest, in seconds. Delays double, each shortened
-                by up to a half at random. Or it is a function of the attempts so far. None delivers
-                the job at once.
+                by up to a half at random. Or it is a function of the attempts so far; if it raises,
+                that is logged, and (1, 300) counts. None delivers the job at once.
             create: Create the queue where there is none. False raises `UnknownQueue`, which lists
                 the queues there are.
 
@@ -439,20 +439,13 @@ class Store(StoreShipping):
             >>> for job in queue.take(10):
             ...     job.ack()
         """
-        from falaj._queue import Queue, check_limits  # few need it
+        from falaj._queue import Queue, check_limits, topic_of  # few need it
 
         expect_name(name, "the name of a queue")
         max_attempts = check_limits(max_attempts, dead_letter, order, backoff)
         if not flag(create, "create"):
             _core._expect_queue(self, name)
-        over = name if topic is None else topic
-        if isinstance(over, AnyTopic):
-            if codec is not None:
-                raise TypeError(
-                    "codec= is for a topic that is named: the given topic is open with its own"
-                )
-        else:
-            over = self.topic(over, codec=codec)
+        over = topic_of(self, name, topic, codec, dead_letter)
         return Queue(over, name, max_attempts, dead_letter, order, backoff)
 
     @property

@@ -21,15 +21,16 @@ from falaj._numbers import seconds
 from falaj.errors import Error, HandleClosed, LockTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import Callable, Iterable
+    from typing import Self
 
     from falaj._consumer import Consumer
-    from falaj._core import Batch, Bell, Follower, Record, Watch
+    from falaj._core import Batch, Bell, Follower, Job, Record, Watch
     from falaj._jobs import Jobs
     from falaj._queue import Queue
     from falaj._time import Duration
 
-__all__ = ["AsyncConsumer", "AsyncFollower"]
+__all__ = ["AsyncBatches", "AsyncConsumer", "AsyncFollower", "AsyncJobs"]
 
 T = TypeVar("T")
 Found = TypeVar("Found")
@@ -143,62 +144,128 @@ class AsyncFollower(Generic[T]):
         self.close()
 
 
-class AsyncConsumer(Generic[T]):
+class _Ending:
+    """The end of an iteration: whoever waits in it is woken, and takes nothing more."""
+
+    __slots__ = ("over", "waiters")
+
+    def __init__(self) -> None:
+        self.over = False
+        self.waiters: set[Waiter] = set()
+
+    def end(self) -> None:
+        self.over = True
+        _settle_all(list(self.waiters), None)
+
+
+class _AsyncIteration(Generic[T]):
+    """An iteration from asyncio that takes what it returns from something that stays open."""
+
+    __slots__ = ("__weakref__", "_ending", "_found")
+    #: How many are returned before other tasks get a turn.
+    _TURN = _RECORDS_A_TURN
+
+    def __init__(self) -> None:
+        self._found = 0
+        self._ending = _Ending()
+
+    def __aiter__(self) -> Self:
+        _expect_asyncio()
+        return self
+
+    async def __anext__(self) -> T:
+        self._found += 1
+        if self._found % self._TURN == 0:
+            await asyncio.sleep(0)
+        found = None if self._ending.over else await self._next()
+        if found is None:
+            self._ending.end()
+            raise StopAsyncIteration
+        return found
+
+    async def _next(self) -> T | None:
+        """Wait for the next one; None at the end."""
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        """End the iteration, as `contextlib.aclosing` does it; a task that waits in it ends too.
+
+        What it reads from stays open.
+        """
+        self._ending.end()
+
+
+class AsyncConsumer(_AsyncIteration["Record[T]"]):
     """Records of a consumer for `async for`, present and future; `Consumer.afollow` makes it.
 
     After every 256 available records, other tasks get a turn. If the group has other members, it
     checks every 20 ms whether they live.
     """
 
-    __slots__ = ("__weakref__", "_consumer", "_ended", "_read", "_timeout")
+    __slots__ = ("_consumer", "_timeout")
 
-    def __init__(self, consumer: Consumer[T], timeout: float | None) -> None:
+    def __init__(self, consumer: Consumer[T], timeout: Duration | None) -> None:
+        super().__init__()
         self._consumer = consumer
         self._timeout = seconds(timeout)
-        self._read = 0
-        self._ended = False
 
     def __repr__(self) -> str:
         return f"<falaj.AsyncConsumer of {self._consumer!r}>"
 
-    def __aiter__(self) -> AsyncConsumer[T]:
-        _expect_asyncio()
-        return self
-
-    async def __anext__(self) -> Record[T]:
-        self._read += 1
-        if self._read % _RECORDS_A_TURN == 0:
-            await asyncio.sleep(0)
+    async def _next(self) -> Record[T] | None:
         consumer = self._consumer
-        if self._ended or consumer.closed:
-            raise StopAsyncIteration
-        found = await _look(consumer, consumer._poll, 1, self._timeout)
-        if not found:
-            raise StopAsyncIteration
-        return found[0]
-
-    async def aclose(self) -> None:
-        """End the iteration, as `contextlib.aclosing` does it. The consumer stays open."""
-        self._ended = True
+        if consumer.closed:
+            return None
+        found = await _look(consumer, consumer._poll, 1, self._timeout, self._ending)
+        return found[0] if found else None
 
 
-async def poll(consumer: Consumer[T], records: int, timeout: float | None) -> list[Record[T]]:
+class AsyncBatches(_AsyncIteration["Batch[T]"]):
+    """Batches of a consumer for `async for`; `Consumer.abatches` makes it."""
+
+    __slots__ = ("_consumer", "_size", "_timeout")
+    _TURN = 1
+
+    def __init__(self, consumer: Consumer[T], size: int, timeout: Duration | None) -> None:
+        super().__init__()
+        self._consumer = consumer
+        self._size = size
+        self._timeout = seconds(timeout)
+
+    async def _next(self) -> Batch[T] | None:
+        consumer = self._consumer
+        found = await _look(consumer, consumer._batch, self._size, self._timeout, self._ending)
+        return found[0] if found else None
+
+
+class AsyncJobs(_AsyncIteration["Job[T]"]):
+    """Jobs of a queue for `async for`, one at a time; `Queue.ajobs` makes it."""
+
+    __slots__ = ("_lease", "_queue", "_timeout")
+
+    def __init__(self, queue: Queue[T], lease: Duration, timeout: Duration | None) -> None:
+        super().__init__()
+        self._queue = queue
+        self._lease = lease
+        self._timeout = seconds(timeout)
+
+    async def _next(self) -> Job[T] | None:
+        try:
+            while jobs := await take(self._queue, 1, self._lease, self._timeout, self._ending):
+                for job in jobs:  # it passes over a job whose lease is over
+                    return job
+        except HandleClosed:
+            if not self._queue.closed:
+                raise
+        return None
+
+
+async def poll(consumer: Consumer[T], records: int, timeout: Duration | None) -> list[Record[T]]:
     """Return the next records as `Consumer.poll` does; `Consumer.apoll` calls this."""
     _expect_asyncio()
     # First: found records are returned, even if the task is cancelled.
     await asyncio.sleep(0)
-    return await _look(consumer, consumer._poll, records, timeout)
-
-
-async def batches(
-    consumer: Consumer[T], size: int, timeout: float | None
-) -> AsyncIterator[Batch[T]]:
-    """Iterate over batches as `Consumer.batches` does; `Consumer.abatches` calls this."""
-    _expect_asyncio()
-    await asyncio.sleep(0)
-    while found := await _look(consumer, consumer._batch, size, timeout):
-        yield found[0]
-        await asyncio.sleep(0)
+    return await _look(consumer, consumer._poll, records, timeout, _Ending())
 
 
 def _fill(
@@ -218,7 +285,8 @@ async def _look(
     consumer: Consumer[Any],
     look: Callable[[list[Found], int, float], None],
     most: int,
-    timeout: float | None,
+    timeout: Duration | None,
+    ending: _Ending,
 ) -> list[Found]:
     """Wait for records and return them; none when the time is over or it was closed."""
     timeout = seconds(timeout)
@@ -232,8 +300,8 @@ async def _look(
             while not found and not over:
                 over = consumer._over()
                 if not over:
-                    await _news(consumer)
-                if consumer.closed:
+                    await _news(consumer, ending)
+                if consumer.closed or ending.over:
                     break
                 _fill(consumer, found, look, most)
     except LockTimeout:
@@ -246,13 +314,14 @@ async def _look(
     return found
 
 
-async def _news(consumer: Consumer[Any]) -> None:
+async def _news(consumer: Consumer[Any], ending: _Ending) -> None:
     """Wait until one of its logs has more, or it is time to check the other members."""
     loop = asyncio.get_running_loop()
     waiter: Waiter = loop.create_future()
     due = consumer._due()
     timer = loop.call_later(_LONGEST_S if due is None else due, _settle, [waiter], None)
     joined: list[tuple[Watch, _Watcher]] = []
+    ending.waiters.add(waiter)
     try:
         for watch, seen in consumer._watches():
             watcher = _watcher_of(watch)
@@ -264,15 +333,23 @@ async def _news(consumer: Consumer[Any]) -> None:
         if not consumer.closed:
             await waiter
     finally:
+        ending.waiters.discard(waiter)
         timer.cancel()
         for watch, watcher in joined:
             watcher.discard(watch, waiter)
             watcher.leave()
 
 
-async def take(queue: Queue[T], n: int, lease: float, timeout: float | None) -> Jobs[T]:
+async def take(
+    queue: Queue[T],
+    n: int,
+    lease: Duration,
+    timeout: Duration | None,
+    ending: _Ending | None = None,
+) -> Jobs[T]:
     """Take jobs as `Queue.take` does; `Queue.atake` calls this."""
     timeout = seconds(timeout)
+    ending = ending or _Ending()
     _expect_asyncio()
     jobs = queue.take(n, lease, 0)
     if jobs or timeout == 0:
@@ -282,7 +359,9 @@ async def take(queue: Queue[T], n: int, lease: float, timeout: float | None) -> 
     try:
         async with asyncio.timeout(timeout):
             while not jobs:
-                await _jobs_due(queue, watch, watcher)
+                await _jobs_due(queue, watch, watcher, ending)
+                if ending.over:
+                    break
                 jobs = queue.take(n, lease, 0)
     except LockTimeout:
         raise
@@ -296,10 +375,11 @@ async def take(queue: Queue[T], n: int, lease: float, timeout: float | None) -> 
     return jobs
 
 
-async def _jobs_due(queue: Queue[Any], watch: Watch, watcher: _Watcher) -> None:
-    """Wait until a queue may have something to take."""
+async def _jobs_due(queue: Queue[Any], watch: Watch, watcher: _Watcher, ending: _Ending) -> None:
+    """Wait until a queue may have something to take, or the iteration ends."""
     waiter = asyncio.get_running_loop().create_future()
     seen, _ = queue._next()
+    ending.waiters.add(waiter)
     try:
         watcher.add(watch, waiter, seen)
         # A nack or close from now on wakes the waiter; an earlier one is seen here.
@@ -309,6 +389,7 @@ async def _jobs_due(queue: Queue[Any], watch: Watch, watcher: _Watcher) -> None:
             for ended in done:
                 ended.result()
     finally:
+        ending.waiters.discard(waiter)
         watcher.discard(watch, waiter)
 
 

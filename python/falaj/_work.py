@@ -13,8 +13,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from falaj import _core
-from falaj._backoff import delay_of
+from falaj._backoff import delay_after, delay_of
 from falaj._checks import function
+from falaj._numbers import seconds
 from falaj.errors import Error, HandleClosed, LeaseExpired
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from falaj._backoff import Backoff
     from falaj._core import Job
     from falaj._queue import Queue
+    from falaj._time import Duration
 
 __all__ = ["work"]
 
@@ -36,9 +38,9 @@ class _Stop(BaseException):
 def work(
     queue: Queue[T],
     handler: Callable[[Job[T]], object],
-    lease: float,
+    lease: Duration,
     backoff: Backoff,
-    timeout: float | None,
+    timeout: Duration | None,
     on_error: Callable[[Job[T], Exception], object] | None,
 ) -> int:
     """Run the loop; see `Queue.work`."""
@@ -52,12 +54,12 @@ def work(
             job = _next(queue, lease, timeout, stopping)
             if job is None:
                 break
-            done += _handle(job, handler, lease, backoff, on_error)
+            done += _handle(queue.name, job, handler, lease, backoff, on_error)
     return done
 
 
 def _next(
-    queue: Queue[T], lease: float, timeout: float | None, stopping: _Stopping
+    queue: Queue[T], lease: Duration, timeout: Duration | None, stopping: _Stopping
 ) -> Job[T] | None:
     try:
         with stopping.waiting():
@@ -73,9 +75,10 @@ def _next(
 
 
 def _handle(
+    queue: str,
     job: Job[T],
     handler: Callable[[Job[T]], object],
-    lease: float,
+    lease: Duration,
     backoff: Backoff,
     on_error: Callable[[Job[T], Exception], object] | None,
 ) -> int:
@@ -84,11 +87,14 @@ def _handle(
         with _Heartbeat(job, lease):
             handler(job)
     except Exception as error:  # noqa: BLE001  # the job failed, the worker did not
-        if on_error is not None:
-            on_error(job, error)
-        if not job.settled:
-            with suppress(LeaseExpired):
-                job.nack(delay_of(backoff, job.attempt), reason=_core._reason_of(error))
+        try:
+            if on_error is not None:
+                on_error(job, error)
+        finally:
+            if not job.settled:
+                delay = delay_after(backoff, job.attempt, queue)
+                with suppress(LeaseExpired):
+                    job.nack(delay, reason=_core._reason_of(error))
         return 0
     if not job.settled:
         try:
@@ -101,9 +107,9 @@ def _handle(
 class _Heartbeat:
     """Extends the lease of a job from a thread, three times a lease, until the block ends."""
 
-    def __init__(self, job: Job[Any], lease: float) -> None:
+    def __init__(self, job: Job[Any], lease: Duration) -> None:
         self._job = job
-        self._lease = lease
+        self._lease = seconds(lease, "a lease") or 0.0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="falaj-heartbeat", daemon=True)
 

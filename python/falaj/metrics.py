@@ -293,7 +293,7 @@ def _queue_families(queues: Iterable[tuple[str, QueueMetrics]]) -> Iterator[_Fam
     yield family("delayed_jobs", about, (queue["delayed"] for queue in found))
     about = "Jobs that workers have."
     yield family("in_flight_jobs", about, (queue["in_flight"] for queue in found))
-    about = "Jobs that are done, dead and trimmed ones included."
+    about = "Offsets of jobs that are done, dead and trimmed ones and compacted gaps included."
     yield family("done_jobs_total", about, (queue["done"] for queue in found))
     about = "Jobs that were dead-lettered, or given up because their records are corrupt."
     yield family("dead_jobs_total", about, (queue["dead"] for queue in found))

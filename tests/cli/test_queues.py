@@ -94,6 +94,13 @@ def test_a_queue_is_created_over_a_topic_that_is_there_or_a_new_one(falaj: Shell
         assert (ended.code, "; it has " in ended.sentence()) == (2, True)
 
 
+def test_a_queue_that_is_there_is_created_again_over_its_own_topic(falaj: Shell) -> None:
+    falaj.ok("append", "-s", "s", "jobs", given=b"x\n")
+    falaj.ok("queue", "create", "-s", "s", "work", "--topic", "jobs")
+    falaj.ok("queue", "create", "-s", "s", "work")
+    assert [row.split()[0] for row in falaj.ok("topic", "list", "-s", "s").splitlines()] == ["jobs"]
+
+
 def test_jobs_that_are_printed_are_done(work: Shell) -> None:
     assert work.ok("queue", "take", "-s", "s", "work") == "one\n"
     assert counts(work) == (2, 0, 1, 0)

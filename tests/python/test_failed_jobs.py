@@ -1,5 +1,6 @@
 """Jobs that fail: the reason that their dead letter keeps, and how long they wait."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -123,6 +124,67 @@ def test_a_queues_backoff_delays_what_gives_no_delay_itself(store: falaj.Store) 
     assert asked == [1, 2]  # when it was opened, and now
     with pytest.raises(InvalidArgument, match="number of seconds from 0 on, not -1"):
         store.queue("jobs", backoff=(-1, 5))
+
+
+NONSENSE: dict[str, Any] = {
+    "raises": lambda attempts: [0.0][attempts - 1],
+    "nothing": lambda attempts: 0.0 if attempts == 1 else None,
+    "text": lambda attempts: 0.0 if attempts == 1 else "soon",
+    "less than nothing": lambda attempts: 0.0 if attempts == 1 else -1,
+}
+
+
+@pytest.mark.parametrize("how", NONSENSE)
+def test_a_backoff_that_fails_hides_no_exception_and_keeps_no_job(
+    store: falaj.Store, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    queue = store.queue("jobs", backoff=NONSENSE[how])
+    queue.put_many([b"a", b"b", b"c"])
+    queue.take(3).nack()  # none has begun
+    for job in queue.take(3):
+        job.nack()
+    with pytest.raises(ValueError, match="no image") as raised, queue.take()[0]:
+        raise ValueError("no image")
+    assert "backoff= of queue 'jobs' failed" in raised.value.__notes__[0]
+    with suppress(ValueError), queue.take() as jobs:
+        list(jobs)
+        raise ValueError("no image")
+    queue.take()[0].nack()
+    info = queue.info()
+    assert (info["delayed"], info["in_flight"], info["ready"]) == (3, 0, 0)
+    assert [line.name for line in caplog.records] == ["falaj.queue"] * 3
+
+
+def test_work_loses_no_job_where_its_backoff_or_the_report_of_an_error_fails(
+    store: falaj.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = store.queue("jobs")
+    queue.put_many([b"bad", b"good"])
+    queue.take()[0].nack()
+
+    def handle(job: Any) -> None:
+        if job.to_bytes() == b"bad":
+            raise ValueError("no image")
+
+    assert queue.work(handle, backoff=NONSENSE["raises"], timeout=0) == 1
+    assert "backoff= of queue 'jobs' failed" in caplog.text
+    assert (queue.info()["delayed"], queue.info()["in_flight"]) == (1, 0)
+    queue.put(b"bad")
+
+    def report(_job: Any, error: Exception) -> None:
+        raise RuntimeError("the log is full") from error
+
+    with pytest.raises(RuntimeError, match="the log is full"):
+        queue.work(handle, on_error=report, timeout=0)
+    assert (queue.info()["delayed"], queue.info()["in_flight"]) == (2, 0)
+
+
+def test_a_backoff_that_is_wrong_from_the_start_is_refused_by_name(store: falaj.Store) -> None:
+    wrong: list[Any] = [lambda _: None, (1, "x"), (-1, 5), lambda _: -1]
+    for backoff in wrong:
+        with pytest.raises((InvalidArgument, TypeError), match="backoff"):
+            store.queue("jobs", backoff=backoff)
+    assert list(store.topics) == []
 
 
 def test_letters_of_other_queues_in_the_same_topic_do_not_stop_a_redrive(

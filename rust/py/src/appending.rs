@@ -105,8 +105,9 @@ impl AnyTopic {
         let preconditions = given.preconditions(py)?;
         let open = self.opened.handle.open(py)?;
         let limit = open.topic.log().max_group_len();
+        let headers = input::headers(given.headers)?;
         let bodies = self.opened.handle.encoding(py, |coding| {
-            let collector = Collector { coding, partition: to.partition, limit };
+            let collector = Collector { coding, partition: to.partition, limit, headers: &headers };
             match to.partition {
                 Some(partition) => collector.single(records, partition),
                 None => collector.spread(records, self.spreading(py, &preconditions)),

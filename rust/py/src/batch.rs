@@ -310,6 +310,10 @@ impl Batches {
         slf
     }
 
+    fn __contains__(&self, _item: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Err(input::no_container("what is read one after the other"))
+    }
+
     fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Batch>> {
         self.reading.next_batch(py, self.size)
     }

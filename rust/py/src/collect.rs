@@ -9,14 +9,15 @@ use falaj::internals::error::Error;
 use falaj::internals::topic::{BodyWriter, NewRecord as Outgoing};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyList, PyMapping, PyMemoryView, PyString};
+use pyo3::types::{PyBytes, PyList, PyMapping, PyMemoryView, PyString};
 
 use crate::any_topic::AnyTopic;
 use crate::calling::Items;
 use crate::coding::Coding;
 use crate::draft::NewRecord;
 use crate::errors::raise;
-use crate::input::{self, Incoming};
+use crate::input::{self, HeaderOf, Incoming};
+use crate::payload;
 use crate::record::Record;
 
 /// Bytes of memory that a thread keeps for encoding.
@@ -47,6 +48,8 @@ pub(crate) struct Collector<'a> {
     pub(crate) partition: Option<u32>,
     /// Most bytes of one append.
     pub(crate) limit: u64,
+    /// Headers that each record gets, in place of its own of the same names.
+    pub(crate) headers: &'a [HeaderOf<'a>],
 }
 
 impl<'a> Collector<'a> {
@@ -54,7 +57,8 @@ impl<'a> Collector<'a> {
     pub(crate) fn single(&self, items: &Bound<'_, PyAny>, partition: u32) -> PyResult<Bodies> {
         let mut body = BODY.take();
         body.begin(false, None);
-        if let (Ok(list), None) = (items.cast_exact::<PyList>(), &self.coding.encode) {
+        let is_plain = self.coding.encode.is_none() && self.headers.is_empty();
+        if let (Ok(list), true) = (items.cast_exact::<PyList>(), is_plain) {
             if self.values(list, &mut body)? {
                 return Ok(Bodies(vec![(partition, body)]));
             }
@@ -62,8 +66,8 @@ impl<'a> Collector<'a> {
         }
         for item in iterate(items)? {
             let item = item?;
-            match (item.cast_exact::<PyBytes>(), &self.coding.encode) {
-                (Ok(value), None) => body.push_any(&Outgoing::new(value.as_bytes())),
+            match (item.cast_exact::<PyBytes>(), is_plain) {
+                (Ok(value), true) => body.push_any(&Outgoing::new(value.as_bytes())),
                 _ => self.incoming(&item)?.with_record(|record| body.push_any(record)),
             }
             self.check(items.py(), body.body().len())?;
@@ -114,6 +118,18 @@ impl<'a> Collector<'a> {
     }
 
     fn incoming<'py>(&self, item: &Bound<'py, PyAny>) -> PyResult<Incoming<'py>> {
+        let mut record = self.read(item)?;
+        if !self.headers.is_empty() {
+            let is_given = |name: &str| self.headers.iter().any(|(given, _)| given == name);
+            record.headers.retain(|(name, _)| !is_given(name));
+            let bound = |value: &Bound<'_, PyBytes>| value.clone().unbind().into_bound(item.py());
+            let given = self.headers.iter();
+            record.headers.extend(given.map(|(n, v)| (n.clone(), v.as_ref().map(bound))));
+        }
+        Ok(record)
+    }
+
+    fn read<'py>(&self, item: &Bound<'py, PyAny>) -> PyResult<Incoming<'py>> {
         let into = (self.coding, self.partition);
         if let Some((key, value)) = input::pair(item)? {
             let value = self.coding.encoded(&value, self.partition)?;
@@ -143,7 +159,7 @@ pub(crate) fn _expect_record(topic: &AnyTopic, record: &Bound<'_, PyAny>) -> PyR
     let py = record.py();
     let shape = &topic.opened.handle.shape;
     let expect = |coding: &Coding| {
-        let collector = Collector { coding, partition: topic.opened.only, limit };
+        let collector = Collector { coding, partition: topic.opened.only, limit, headers: &[] };
         let record_len = collector.incoming(record)?.len();
         collector.check(py, record_len)
     };
@@ -158,10 +174,9 @@ fn iterate<'py>(items: &Bound<'py, PyAny>) -> PyResult<Items<'py>> {
         return Items::of(items);
     }
     let kind = items.get_type();
-    let is_one = items.is_instance_of::<PyBytes>()
-        || items.is_instance_of::<PyString>()
-        || items.is_instance_of::<PyByteArray>()
+    let is_one = items.is_instance_of::<PyString>()
         || items.is_instance_of::<PyMemoryView>()
+        || payload::is_bytes(items)?
         || items.cast::<PyMapping>().is_ok();
     let remedy = if is_one {
         "append() takes one"

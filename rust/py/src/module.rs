@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use crate::{
     admin, any_topic, arrow, batch, buffer, build, bulk_load, checksum, collect, compact, consumed,
     consumer, consumers, cut, draft, floor, follow, gil_cell, iterate, opened, partitioned_topic,
-    plain, producers, queue, queue_job, receipts, record, retention, shipping, store, topic,
-    transaction, view,
+    payload, plain, producers, queue, queue_job, receipts, record, retention, shipping, store,
+    topic, transaction, view,
 };
 
 /// Add classes or functions to a module.
@@ -40,9 +40,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         arrow::_arrow, arrow::_arrow_of, checksum::_crc32, collect::_expect_record, compact::_compact,
         compact::_mark_compacted, consumers::_delete_group,
         consumers::_forget_topic, consumers::_group_names, consumers::_groups, consumers::_position_of,
-        consumers::_seek_group, consumers::_topic_in_log, plain::_expect_json,
+        consumers::_seek_group, consumers::_topic_in_log, payload::_text_or_bytes, plain::_expect_json,
         plain::_expect_msgpack, queue::_backoff, queue::_delete_queue, queue::_expect_queue,
-        queue::_queue_overview, queue::_queues, queue::_redrive, queue_job::_reason_of,
+        queue::_queue_overview, queue::_queues, queue::_redrive, queue::_topic_of_queue, queue_job::_reason_of,
         retention::_configure_min_sync, retention::_configure_shipping,
         retention::_configure_store,
         retention::_configure_topic, retention::_maintain, retention::_set_properties,

@@ -117,7 +117,7 @@ impl PartitionedTopic {
     ///
     /// Returns:
     ///     The range of offsets of each partition that got records. Without records it is empty, and nothing
-    ///     is appended.
+    ///     is appended or checked.
     ///
     /// Raises:
     ///     InvalidArgument: An offset is expected of several partitions; or the value of a `Record` of

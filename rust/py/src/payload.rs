@@ -38,13 +38,32 @@ pub(crate) fn text_or_bytes<'py>(
     copied(given)?.ok_or_else(|| refused(given, what, "text or bytes"))
 }
 
+/// Return the bytes of a key or a name, as an append takes them.
+#[pyfunction]
+pub(crate) fn _text_or_bytes<'py>(
+    given: &Bound<'py, PyAny>,
+    what: &str,
+) -> PyResult<Bound<'py, PyBytes>> {
+    text_or_bytes(given, what)
+}
+
+/// Say whether an object counts as bytes.
+pub(crate) fn is_bytes(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let is_exact = given.is_instance_of::<PyBytes>();
+    Ok(is_exact || memory_of(given).map_or(Ok(false), |memory| counts(given, &memory))?)
+}
+
+fn counts(given: &Bound<'_, PyAny>, memory: &PyUntypedBuffer) -> PyResult<bool> {
+    let format = memory.format().to_bytes();
+    let item = format.strip_prefix(b"<").unwrap_or(format);
+    Ok(memory.dimensions() == 1 && matches!(item, b"B" | b"b" | b"c") && !is_more(given)?)
+}
+
 /// Copy contiguous bytes, as of a bytearray or a map of a file; `None` for anything else.
 fn copied<'py>(given: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
     let py = given.py();
     let Some(buffer) = memory_of(given) else { return Ok(None) };
-    let format = buffer.format().to_bytes();
-    let item = format.strip_prefix(b"<").unwrap_or(format);
-    if buffer.dimensions() != 1 || !matches!(item, b"B" | b"b" | b"c") || is_more(given)? {
+    if !counts(given, &buffer)? {
         return Ok(None);
     }
     if let Ok(bytes) = buffer.as_typed::<u8>() {

@@ -42,11 +42,13 @@ impl Queue {
         py: Python<'_>,
         work: impl FnMut(&Inner, &Engine) -> Result<T> + Send,
     ) -> PyResult<T> {
-        if self.closed.load(Ordering::Relaxed) {
-            let closed = Error::HandleClosed { what: "queue" };
-            return Err(crate::errors::raise(py, &closed));
-        }
+        self.expect_unclosed(py)?;
         call(py, &self.inner, &self.handle, work)
+    }
+
+    fn expect_unclosed(&self, py: Python<'_>) -> PyResult<()> {
+        let closed = || Err(crate::errors::raise(py, &Error::HandleClosed { what: "queue" }));
+        if self.closed.load(Ordering::Relaxed) { closed() } else { Ok(()) }
     }
 
     fn ours(&self, py: Python<'_>, jobs: &Bound<'_, PyAny>) -> PyResult<Vec<Py<Job>>> {
@@ -129,6 +131,12 @@ impl Queue {
     #[getter]
     fn name(&self) -> &str {
         self.inner.name()
+    }
+
+    /// Raise an error once the queue or its topic was closed.
+    fn _expect_open(&self, py: Python<'_>) -> PyResult<()> {
+        self.expect_unclosed(py)?;
+        self.handle.open(py).map(drop)
     }
 
     /// True once the queue or its topic was closed.
@@ -217,14 +225,16 @@ impl Queue {
     }
 
     /// Return the jobs that are not settled to the queue. Those that have begun count an attempt, and without a delay
-    /// they wait as the queue's backoff says. The others are delivered again after the delay, if one is given.
-    #[pyo3(signature = (jobs, delay, reason=None))]
+    /// they wait as the queue's backoff says. The others are delivered again after the delay, if one is given. If
+    /// `failed`, one of those that have begun failed. If there are several, each is delivered alone.
+    #[pyo3(signature = (jobs, delay, reason=None, *, failed=false))]
     fn _release(
         slf: &Bound<'_, Self>,
         py: Python<'_>,
         jobs: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = input::optional_delay)] delay: Option<f64>,
         reason: Option<&Bound<'_, PyAny>>,
+        failed: bool,
     ) -> PyResult<()> {
         let reason = input::reason(reason)?;
         let this = slf.get();
@@ -232,15 +242,17 @@ impl Queue {
         let same = delay_of(py, delay.unwrap_or(0.0))?;
         this.back(py, &jobs, OPEN, |queue, topic, leases| queue.put_back(topic, leases, same))?;
         let backs_off = delay.is_none() && !slf.getattr("_backoff")?.is_none();
+        let begun = jobs.iter().filter(|job| job.get().is(BEGUN)).count();
+        let give_back = if failed && begun > 1 { Inner::suspect } else { Inner::nack };
         // Dead letters, and jobs that wait for different times, are settled one by one.
         let alone = |job: &Job| job.is(BEGUN) && (backs_off || job.is_last());
         for job in jobs.iter().filter(|job| alone(job.get())) {
-            let returned = Job::nack(job.bind(py), py, delay, reason.map(Bound::as_any));
+            let returned = Job::fail(job.bind(py), delay, reason, give_back);
             if !is_over(py, &returned) {
                 returned?;
             }
         }
-        this.back(py, &jobs, BEGUN, |queue, topic, leases| queue.nack(topic, leases, same))
+        this.back(py, &jobs, BEGUN, |queue, topic, leases| give_back(queue, topic, leases, same))
     }
 
     /// Give back jobs that were not begun, to be delivered again at once or after a delay. They count no
@@ -261,7 +273,7 @@ impl Queue {
         &self,
         py: Python<'py>,
         jobs: &Bound<'py, PyAny>,
-        lease: f64,
+        #[pyo3(from_py_with = input::lease)] lease: f64,
     ) -> PyResult<Bound<'py, PyList>> {
         let (mut jobs, lease) = (self.ours(py, jobs)?, delay_of(py, lease)?);
         let leases: Vec<_> = jobs.iter().map(|job| *job.get().lease()).collect();
@@ -483,6 +495,17 @@ pub(crate) fn _expect_queue(
 ) -> PyResult<()> {
     let (inner, name) = (store.inner(py)?, name.to_string_lossy());
     py.detach(|| engine::expect(&inner, &name)).or_raise(py)
+}
+
+/// Find the name of a queue's topic; None where there is no such queue.
+#[pyfunction]
+pub(crate) fn _topic_of_queue(
+    py: Python<'_>,
+    store: &crate::store::Store,
+    name: &Bound<'_, PyString>,
+) -> PyResult<Option<String>> {
+    let (inner, name) = (store.inner(py)?, name.to_string_lossy());
+    py.detach(|| engine::topic_of(&inner, &name)).or_raise(py)
 }
 
 /// Forget what became of the records of a queue.

@@ -47,6 +47,9 @@ pub struct Job {
     handle: Arc<Handle>,
 }
 
+/// A way in which the engine takes jobs back.
+pub(crate) type GiveBack = fn(&Inner, &Engine, &[Lease], Duration) -> Result<()>;
+
 /// State of a job whose work was not begun.
 pub(crate) const OPEN: u8 = 0;
 pub(crate) const BEGUN: u8 = 1;
@@ -181,6 +184,35 @@ impl Job {
     ) -> PyResult<T> {
         call(py, &self.batch.queue, &self.handle, work)
     }
+
+    /// Give a job back that failed: to the dead letters after its last attempt, else to the queue by `give_back`.
+    pub(crate) fn fail(
+        slf: &Bound<'_, Self>,
+        delay: Option<f64>,
+        reason: Option<&Bound<'_, PyString>>,
+        give_back: GiveBack,
+    ) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let given = delay.map(|delay| delay_of(py, delay)).transpose()?;
+        let mut backoff = None;
+        if let Some(owner) = &this.batch.owner {
+            let owner = owner.bind(py);
+            if this.is_last() {
+                let buried = owner.call_method1("_give_up_on", (slf, reason));
+                if this.settled() {
+                    return Ok(());
+                }
+                buried?;
+            }
+            if given.is_none() {
+                backoff = owner.call_method1("_delay", (this.attempt(),))?.extract()?;
+            }
+        }
+        let delay = given.map_or_else(|| delay_of(py, backoff.unwrap_or(0.0)), Ok)?;
+        let given_back =
+            this.call(py, |queue, topic| give_back(queue, topic, &[*this.lease()], delay));
+        this.ended(py, given_back)
+    }
 }
 
 #[pymethods]
@@ -228,32 +260,12 @@ impl Job {
     /// Raises:
     ///     LeaseExpired: As for `ack`.
     #[pyo3(signature = (delay=None, *, reason=None))]
-    pub(crate) fn nack(
+    fn nack(
         slf: &Bound<'_, Self>,
-        py: Python<'_>,
         #[pyo3(from_py_with = input::optional_delay)] delay: Option<f64>,
         reason: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let reason = input::reason(reason)?;
-        let this = slf.get();
-        let given = delay.map(|delay| delay_of(py, delay)).transpose()?;
-        let mut backoff = None;
-        if let Some(owner) = &this.batch.owner {
-            let owner = owner.bind(py);
-            if this.is_last() {
-                let buried = owner.call_method1("_give_up_on", (slf, reason));
-                if this.settled() {
-                    return Ok(());
-                }
-                buried?;
-            }
-            if given.is_none() {
-                backoff = owner.call_method1("_delay", (this.attempt(),))?.extract()?;
-            }
-        }
-        let delay = given.map_or_else(|| delay_of(py, backoff.unwrap_or(0.0)), Ok)?;
-        let given_back = this.call(py, |queue, topic| queue.nack(topic, &[*this.lease()], delay));
-        this.ended(py, given_back)
+        Self::fail(slf, delay, input::reason(reason)?, Inner::nack)
     }
 
     /// Keep the job for longer.
@@ -333,7 +345,7 @@ impl Job {
             return slf.get().ack(py);
         };
         let reason = reason_of(&error);
-        match Self::nack(slf, py, None, Some(reason.as_any())) {
+        match Self::fail(&slf, None, Some(&reason), Inner::nack) {
             Err(error) if is_late(py, &error) => Ok(()),
             given_back => given_back,
         }

@@ -154,7 +154,7 @@ impl Topic {
     ///     partition, sync, timeout, producer, sequence, expect: As for `append`; they stand for all the records together.
     ///
     /// Returns:
-    ///     The range of their offsets. Without records it is empty, and nothing is appended.
+    ///     The range of their offsets. Without records it is empty, and nothing is appended or checked.
     ///
     /// Raises:
     ///     EncodeFailed: The codec does not take a value, as for `append`.
@@ -183,8 +183,19 @@ impl Topic {
         let given =
             Given { partition, sync, timeout, producer, sequence, expect, ..Given::default() };
         let appended = topic.extend_given(py, records, &given)?;
-        let offsets = appended.into_iter().next().map_or(0..0, |(_, offsets)| offsets);
-        PyRange::new(py, offsets.start as isize, offsets.end as isize)
+        range(py, appended)
+    }
+
+    /// Do the same with additional headers, which replace those of the same names that a record has.
+    fn _extend_with<'py>(
+        slf: &Bound<'py, Self>,
+        records: &Bound<'py, PyAny>,
+        headers: &Bound<'py, PyAny>,
+        sync: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyRange>> {
+        let given = Given { headers: Some(headers), sync, ..Given::default() };
+        let appended = slf.as_super().get().extend_given(slf.py(), records, &given)?;
+        range(slf.py(), appended)
     }
 
     /// Append a tombstone: a key without a value, by which the key is deleted.
@@ -356,4 +367,12 @@ fn wait_until(
         Wait::TimedOut => Ok(false),
         Wait::Interrupted => Err(raise(py, &Error::HandleClosed { what: "topic" })),
     }
+}
+
+fn range(
+    py: Python<'_>,
+    appended: Vec<(u32, std::ops::Range<u64>)>,
+) -> PyResult<Bound<'_, PyRange>> {
+    let offsets = appended.into_iter().next().map_or(0..0, |(_, offsets)| offsets);
+    PyRange::new(py, offsets.start as isize, offsets.end as isize)
 }

@@ -351,7 +351,8 @@ impl Transaction {
     /// Args:
     ///     topic: As for `append`.
     ///     records, partition: As for `Topic.extend`.
-    ///     expect: The offset that the first of them must get, as for `append`. All go to one partition.
+    ///     expect: The offset that the first of them must get, as for `append`. All go to one partition. Without
+    ///         records nothing is checked.
     ///
     /// Raises:
     ///     AppendTooLarge: Together they are larger than one append may be.
@@ -368,7 +369,8 @@ impl Transaction {
         let (opened, expect) = (self.resolve(topic)?, input::expected(expect)?);
         let limit = opened.handle.open(py)?.topic.log().max_group_len();
         let records = opened.handle.encoding(py, |coding| {
-            Collector { coding, partition: partition.or(opened.only), limit }.each(records)
+            let partition = partition.or(opened.only);
+            Collector { coding, partition, limit, headers: &[] }.each(records)
         })?;
         self.push(py, &opened, &records, (partition, expect))
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     Backoff, Lease, LeasedJob, NOT_BEFORE, Now, QueueFile, QueueInfo, QueueOptions, admin, micros,
-    redrive,
+    redrive, topic_of,
 };
 use crate::error::{Error, IoResult, Result};
 use crate::format::record::NewRecord;
@@ -86,8 +86,8 @@ pub struct QueueBuilder {
 }
 
 impl Store {
-    /// Open a work queue over the topic of the same name; create both if they do not exist. All
-    /// existing records of the topic become jobs of a new queue.
+    /// Open a work queue, over its own topic. If there is none, create it over the topic of the same name, which is
+    /// created as well. All existing records of the topic become jobs of a new queue.
     ///
     /// # Errors
     /// As [`QueueBuilder::open`].
@@ -121,7 +121,8 @@ impl Store {
 }
 
 impl QueueBuilder {
-    /// Take the jobs from this topic, which has one partition, instead of the topic of the queue's name.
+    /// Take the jobs from this topic, which has one partition. A queue that exists has its own topic; a new one takes
+    /// the topic of its name by default.
     pub fn topic(self, topic: &Topic) -> Self {
         Self { topic: Some(topic.clone()), ..self }
     }
@@ -164,7 +165,9 @@ impl QueueBuilder {
         if !self.create {
             admin::expect(&self.store, &self.name)?;
         }
-        let topic = self.topic.clone().map_or_else(|| self.store.topic(&self.name), Ok)?;
+        let own = topic_of(&self.store, &self.name)?;
+        let named = || self.store.topic(own.as_deref().unwrap_or(&self.name));
+        let topic = self.topic.clone().map_or_else(named, Ok)?;
         let options = QueueOptions { ordered: self.ordered, ..QueueOptions::default() };
         let file = QueueFile::open(&topic, &self.name, options)?;
         let Self { lease, backoff, dead_letters, .. } = self;

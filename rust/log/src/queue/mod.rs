@@ -18,8 +18,8 @@
 //!
 //! A leased job is *begun* or not. Its attempt counts when the job is begun. A job that was never begun
 //! returns as if it had not been delivered, whatever becomes of its holder. If the holder dies or is
-//! late, the jobs that it had begun become *suspects*. Each suspect is delivered alone, so that another
-//! death makes no other job a suspect.
+//! late, the jobs that it had begun become *suspects*. So do several that were begun, when an error ends their
+//! batch. Each suspect is delivered alone, so that another death makes no other job a suspect.
 //!
 //! A lease ends with its process, unless the job is *reserved* ([`reserve`]). A reserved job's lease lasts until its
 //! time is over, and any process that has the job's ticket may settle it.
@@ -63,7 +63,7 @@ pub use dead_letters::redrive;
 pub use handle::{Job, Jobs, Queue, QueueBuilder};
 pub use jobs::{Each, LeasedJob, NOT_BEFORE};
 use key_hash::lane_of;
-pub use overview::{QueueInfo, look, overview};
+pub use overview::{QueueInfo, look, overview, topic_of};
 pub use reserve::Ticket;
 use ring::{Back, Ring, Room};
 
@@ -113,7 +113,8 @@ pub struct Lease {
     pub attempt: u32,
     /// Number of deliveries, modulo 2³¹: no two leases of a job have the same number.
     pub delivery: u32,
-    /// True if the last process that worked on the job died or was late. Then it is alone in its batch.
+    /// True if the last process that worked on the job died, was late, or failed at one of several. Then it is alone
+    /// in its batch.
     pub suspect: bool,
     /// The process that has the job; 0 for a reserved job, which needs none.
     pub holder: u32,
@@ -264,13 +265,26 @@ impl QueueFile {
     /// # Errors
     /// As [`QueueFile::ack`]; `InvalidArgument` for a delay that is too long.
     pub fn nack(&self, topic: &Topic, leases: &[Lease], delay: Duration) -> Result<()> {
+        self.give_back(topic, leases, delay, Back::Failed)
+    }
+
+    /// Give back jobs whose batch failed at one of them, where the worker does not know at which. Those that were
+    /// begun count an attempt, and are suspects from here on: each is delivered alone.
+    ///
+    /// # Errors
+    /// As [`QueueFile::nack`].
+    pub fn suspect(&self, topic: &Topic, leases: &[Lease], delay: Duration) -> Result<()> {
+        self.give_back(topic, leases, delay, Back::Suspected)
+    }
+
+    fn give_back(&self, topic: &Topic, leases: &[Lease], delay: Duration, why: Back) -> Result<()> {
         let delay = micros(delay)?;
         let refused = self.changed(topic, |ring, now| {
             let until = (delay > 0).then_some(now.wall + delay);
             let mut refused = None;
             for lease in leases {
                 match ring.held(lease, now) {
-                    Ok(found) => ring.give_back(lease.offset, &found, until, Back::Failed, now)?,
+                    Ok(found) => ring.give_back(lease.offset, &found, until, why, now)?,
                     Err(why) => refused = refused.or(Some((lease.offset, why))),
                 }
             }

@@ -36,7 +36,7 @@ pub struct QueueInfo {
     pub delayed: u64,
     /// Jobs that workers have, reserved ones included.
     pub in_flight: u64,
-    /// Jobs that are done, counted from the beginning of the topic.
+    /// Offsets of jobs that are done, counted from the beginning of the topic. Offsets that compaction removed count.
     pub done: u64,
     /// Jobs that were dead-lettered, or given up because their records are corrupt.
     pub dead: u64,
@@ -57,6 +57,16 @@ pub fn overview(store: &Store) -> Result<Vec<(String, Result<QueueInfo>)>> {
     let names = store.queues()?;
     let named = |name: String| look(store, &name).transpose().map(|info| (name, info));
     Ok(names.into_iter().filter_map(named).collect())
+}
+
+/// Find the name of a queue's topic; `None` if there is no such queue.
+///
+/// # Errors
+/// `InvalidName`, `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`.
+pub fn topic_of(store: &Store, name: &str) -> Result<Option<String>> {
+    let path = store.layout().queue(name)?;
+    let opened = store.storage().open(&path, OpenMode::Read).if_there("open", &path)?;
+    opened.map(|file| Ok(Front::read(&*file, &path)?.header.topic)).transpose()
 }
 
 /// Look at one queue in the same way; return `None` if there is none.

@@ -39,8 +39,9 @@ pub(super) enum Back {
     Failed,
     /// Its holder returns it as it is: an attempt only where work on it began.
     Unworked,
-    /// Its holder is dead: the same. Where work on it began, the job may be what killed the holder.
-    Orphaned,
+    /// Its holder is dead, or gave up a batch without saying which job failed: the same. Where work on it began, the
+    /// job may be to blame.
+    Suspected,
 }
 
 /// Obstacles to a take.
@@ -357,7 +358,7 @@ impl<'a> Ring<'a> {
             Back::Failed if !before.begun => (before.next_attempt(), false),
             Back::Failed => (before.attempts, false),
             Back::Unworked => (before.attempts, before.suspect),
-            Back::Orphaned => (before.attempts, before.is_suspect()),
+            Back::Suspected => (before.attempts, before.is_suspect()),
         };
         let state = if until.is_some() { State::Delayed } else { State::Ready };
         let (begun, holder, when) = (false, 0, until.unwrap_or(0));
@@ -407,7 +408,7 @@ impl<'a> Ring<'a> {
             let is_of_dead =
                 StateFile::is_in_flight(&found.entry) && found.entry.holder == dead.bits();
             if is_of_dead || planted(Canary::ReservationReclaimed) && found.entry.is_reserved() {
-                self.give_back(offset, &found, None, Back::Orphaned, now)?;
+                self.give_back(offset, &found, None, Back::Suspected, now)?;
                 count += 1;
             }
         }

@@ -524,3 +524,13 @@ fn a_flipped_bit_of_the_state_loses_no_job_and_crashes_nobody() {
     }
     assert!(errors > 3, "{errors}");
 }
+
+#[test]
+fn a_queue_that_exists_is_opened_over_its_own_topic_and_creates_none() {
+    let machine = machine();
+    let topic = filled(&machine, 2, SyncMode::Durable);
+    let store = topic.store();
+    store.queue_options("mail").topic(&topic).open().unwrap();
+    assert_eq!(store.queue("mail").unwrap().topic().name(), topic.name());
+    assert!(store.topic_settings("mail").is_err(), "no topic of the queue's name was made");
+}

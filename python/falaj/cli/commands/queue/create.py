@@ -20,7 +20,8 @@ def create(access: Access, queue: str, topic: str | None, order: Any) -> None:
     with access.store(writes=True, creates=topic is None) as opened:
         if topic is not None:
             expect_topics(opened, topic)
-        with raw_topic(opened, topic or queue) as over:
+        own = opened.queues[queue]["topic"] if queue in opened.queues else None
+        with raw_topic(opened, topic or own or queue) as over:
             opened.queue(queue, one_partition(over), order=order).close()
 
 

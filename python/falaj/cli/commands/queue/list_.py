@@ -86,6 +86,7 @@ COMMAND = Command(
     "List queues: jobs that are ready, delayed, in flight, done, dead.",
     (),
     (*options.READS, options.AS_JSON),
-    "Jobs that dead processes held count as ready. The column dead counts all jobs that "
+    "Jobs that dead processes held count as ready. The column done counts offsets, with the "
+    "gaps of a compacted topic. The column dead counts all jobs that "
     "were ever dead-lettered, trimmed those that retention deleted before they were done.",
 )
