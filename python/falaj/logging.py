@@ -13,10 +13,17 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from falaj import _core
-from falaj.errors import NotWritable, SettingsMismatch
+from falaj.errors import (
+    EncodeFailed,
+    InvalidArgument,
+    NotWritable,
+    SettingsMismatch,
+    TopicFinished,
+)
 
 if TYPE_CHECKING:
     import os
+    from typing import Never
 
     from falaj._store import Store
     from falaj._topic import EitherTopic
@@ -58,8 +65,10 @@ class Handler(logging.Handler):
             the topic, with the codec "json" unless it has another, and closes what it opened.
 
     Raises:
-        TypeError: `topic` is no topic, nor a name beside `store`.
+        TypeError: `topic` is no topic, nor a name beside `store`; or there is another argument.
+        InvalidArgument: The topic's codec takes no log records, such as that of a class.
         NotWritable: The store is open for reading.
+        TopicFinished: The topic is finished.
 
     Example:
         >>> import logging
@@ -77,15 +86,20 @@ class Handler(logging.Handler):
 
     def __init__(
         self,
-        topic: EitherTopic | str,
+        topic: EitherTopic | str | None = None,
         level: int | str = logging.NOTSET,
         *,
         store: Store | str | os.PathLike[str] | None = None,
+        **unknown: Never,
     ) -> None:
         super().__init__(level)
         self._opened: list[Store | EitherTopic] = []
+        if unknown or topic is None:
+            wrong = f", not {', '.join(unknown)}" if unknown else ": topic is missing"
+            raise TypeError(f"a log handler takes topic, level and store{wrong}")
         try:
             self.topic = self._open(topic, store)
+            self._expect_lines()
         except BaseException:
             self._close_opened()
             raise
@@ -123,6 +137,19 @@ class Handler(logging.Handler):
             found = store.any_topic(topic)
         self._opened.append(found)
         return found
+
+    def _expect_lines(self) -> None:
+        """Refuse a topic that no line could be appended to."""
+        topic = self.topic
+        if topic.finished:
+            raise TopicFinished(f"topic {topic.name!r} is finished: log into another topic")
+        try:
+            _core._expect_record(topic, ("logger", self._value(logging.makeLogRecord({}))))
+        except (TypeError, EncodeFailed) as error:
+            raise InvalidArgument(
+                f"topic {topic.name!r} of codec {topic.codec} takes no log records: log into one "
+                f"of codec json, str or bytes ({error})"
+            ) from error
 
     def _close_opened(self) -> None:
         for opened in reversed(self._opened):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from children import Child, child
 
 import falaj
+from falaj.errors import InvalidArgument, TopicFinished
 from falaj.logging import Handler
 
 PROCESSES = 4
@@ -319,6 +321,39 @@ def test_a_handler_checks_store_and_topic_when_it_is_made(path: Path) -> None:
             Handler(topic, store=given)  # type: ignore[arg-type]
     with pytest.raises(OSError, match="nowhere"):
         Handler("log", store=path / "nowhere" / "store")
+
+
+@dataclass
+class Order:
+    """What a topic of orders has."""
+
+    apples: int
+
+
+def test_a_handler_refuses_a_topic_that_would_refuse_its_lines(store: falaj.Store) -> None:
+    store.topic("finished", codec="json").finish()
+    for topic in (store.topic("finished"), store.partitioned_topic("parts", partitions=2)):
+        topic.finish()
+        with pytest.raises(TopicFinished, match="log into another topic"):
+            Handler(topic)
+    with pytest.raises(InvalidArgument, match="topic 'orders' of codec json takes no log records"):
+        Handler(store.topic("orders", codec=Order))
+    for codec in ("json", "str", "bytes", "msgpack", "pickle", None):
+        topic = store.topic(f"log.{codec}", codec=codec)
+        Handler(topic)
+        assert len(topic) == 0
+
+
+def test_a_configuration_with_another_argument_is_refused_in_a_sentence(path: Path) -> None:
+    for settings, said in (
+        ({"topic": "log", "codec": "json"}, "takes topic, level and store, not codec"),
+        ({}, "takes topic, level and store: topic is missing"),
+    ):
+        handler = {"class": "falaj.logging.Handler", "store": str(path), **settings}
+        with pytest.raises(ValueError, match="falaj") as raised:
+            logging.config.dictConfig({"version": 1, "handlers": {"falaj": handler}})
+        assert said in str(raised.value.__cause__)
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("harm", ["store.close()", "store.delete_topic('log')"])
