@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 from falaj import _core
 from falaj._checks import flag, optional_flag
 from falaj._numbers import number
-from falaj._slice import backwards
+from falaj._slice import OneByOne, backwards
 from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
@@ -282,7 +282,8 @@ class AnyTopic(_core.AnyTopic[T]):
         size = number(size, "the size of a batch")
         if size < 1:
             raise InvalidArgument(f"a batch has at least one record, not {shown(size)}")
-        return chain.from_iterable([part._whole(size) for part in self._parts()])
+        parts = [part._whole(size) for part in self._parts()]
+        return parts[0] if len(parts) == 1 else OneByOne(self, chain.from_iterable(parts))
 
     def follow(
         self,
@@ -643,11 +644,12 @@ class AnyTopic(_core.AnyTopic[T]):
         """
         parts = [backwards(part, part.start_offset, part.end_offset) for part in self._parts()]
         if len(parts) == 1:
-            return parts[0]
+            return OneByOne(self, parts[0])
         from heapq import merge  # few need it
 
         # A plain `for` reads the lowest partition first among records of the same time.
-        return merge(*parts[::-1], key=lambda record: record.timestamp_ns, reverse=True)
+        newest = merge(*parts[::-1], key=lambda record: record.timestamp_ns, reverse=True)
+        return OneByOne(self, newest)
 
     if TYPE_CHECKING:
         # Each of the two kinds says what a handle of it is.

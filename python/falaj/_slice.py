@@ -10,12 +10,14 @@ from falaj.errors import CorruptData, InvalidArgument, OffsetOutOfRange, RecordC
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from falaj._any_topic import AnyTopic
     from falaj._core import Batch, Record, Records
     from falaj._topic import Topic
 
 T = TypeVar("T")
+Each = TypeVar("Each")
 
-__all__ = ["Slice", "backwards"]
+__all__ = ["OneByOne", "Slice", "backwards"]
 
 #: Records of the first piece that is read backwards, and of the largest.
 _PIECE, _PIECE_MAX = 64, 8192
@@ -44,6 +46,25 @@ def backwards(topic: Topic[T], first: int, end: int) -> Generator[Record[T], Non
     return first
 
 
+class OneByOne(Generic[Each]):
+    """What is read one after the other, such as `reversed(topic)`; `in` raises."""
+
+    __slots__ = ("_each", "_topic")
+
+    def __init__(self, topic: AnyTopic[Any], each: Iterator[Each]) -> None:
+        self._topic = topic
+        self._each = each
+
+    def __iter__(self) -> Iterator[Each]:
+        return self._each  # a loop over it costs no frame of this class
+
+    def __next__(self) -> Each:
+        return next(self._each)
+
+    def __contains__(self, item: Any) -> NoReturn:
+        self._topic.__contains__(item)
+
+
 def _after_corruption(records: Records[T]) -> tuple[list[Record[T]], CorruptData | None]:
     """Read records to their end, and keep those after the last corruption."""
     found: list[Record[T]] = []
@@ -62,8 +83,9 @@ class Slice(Generic[T]):
     """Records of one partition, as `topic[10:20]` gives them, read when they are iterated.
 
     Its bounds are fixed when it is made: later records are not in it. It can be read repeatedly.
-    `len` and `slice[i]` count offsets, and `slice[-1]` is the last record. Iteration leaves out
-    records that compaction removed. `in` raises.
+    `len` and `slice[i]` count offsets. Iteration leaves out records that compaction removed, and
+    `slice[-1]` is the last record that it gives; by a step other than 1 or -1 that counts offsets
+    too. So `random.choice` takes `list(slice)` of a compacted topic. `in` raises.
 
     Example:
         >>> orders = store.topic("orders")
@@ -165,12 +187,19 @@ class Slice(Generic[T]):
         at = number(at, "a place in a slice")
         if at >= len(offsets):
             raise IndexError(f"the slice has {len(offsets)} places, and none is {shown(at)}")
-        if at < 0 and offsets.step == 1 and offsets:
-            found = self._topic._start_of_last(-at, offsets.stop)
-            if found not in offsets or self._topic._count(found, offsets.stop) < -at:
-                raise IndexError(f"the slice has fewer than {shown(-at)} records")
-            return self._topic[found]
+        if at < 0 and offsets.step in (1, -1) and offsets:
+            return self._topic[self._from_end(-at)]
         return self._topic[offsets[at]]
+
+    def _from_end(self, n: int) -> int:
+        """The offset of the nth record from the end; in a slice backwards it is among the first."""
+        first, last = sorted((self.offsets[0], self.offsets[-1]))
+        count = self._topic._count(first, last + 1)
+        if n > count:
+            raise IndexError(f"the slice has fewer than {shown(n)} records")
+        if self.offsets.step < 0:
+            n = count - n + 1
+        return self._topic._start_of_last(n, last + 1)
 
     def _place(self, at: int | None) -> int | None:
         """Turn a negative place, which counts records from the end, into one from the beginning."""

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from falaj import _core
 from falaj._any_topic import AnyTopic
-from falaj._checks import flag, text
+from falaj._checks import flag
 from falaj._numbers import number, plain
 from falaj._slice import Slice
-from falaj.errors import InvalidArgument, named, shown
+from falaj.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
+
+    from typing_extensions import Buffer
 
     from falaj._admin import TrimReport
     from falaj._arguments import Start
@@ -55,7 +57,8 @@ class Topic(_core.Topic[T], AnyTopic[T]):
     `IndexError`. A negative number counts records that are there, from the end: `topic[-1]` is the
     last one, also where compaction left gaps. `len(topic)` is `end_offset - start_offset`, which
     counts offsets; `count` counts records. So `topic[len(topic) - 1]` is not the last record once
-    some were trimmed, and `random.choice`, which asks for such, takes `topic[:]`.
+    some were trimmed, and `random.choice`, which asks for such, takes `topic[:]`, or `list(topic)`
+    where compaction left gaps.
     `reversed(topic)` is newest first; `in` raises.
 
     A plain `for` sees what was visible when it began; `follow` goes on. A handle that was opened
@@ -257,7 +260,7 @@ class Topic(_core.Topic[T], AnyTopic[T]):
         keep = self._kept_from(number(before_offset, "an offset"))
         return self._trimmed({self.partitions[0]: keep}, dry_run)
 
-    def latest(self, key: str | bytes | bytearray | memoryview) -> Record[T] | None:
+    def latest(self, key: str | Buffer) -> Record[T] | None:
         """Find the newest record of a key, which may be a tombstone.
 
         In a compacted topic that record is what the topic says about the key. The search goes from
@@ -266,7 +269,7 @@ class Topic(_core.Topic[T], AnyTopic[T]):
         dict.
 
         Args:
-            key: Text (taken as UTF-8) or bytes.
+            key: Text (taken as UTF-8) or bytes, as for `append`.
 
         Returns:
             The record, or None where no record has this key.
@@ -281,9 +284,7 @@ class Topic(_core.Topic[T], AnyTopic[T]):
             >>> prices.latest("tea").value, prices.latest("milk")
             ('5', None)
         """
-        if not isinstance(key, (str, bytes, bytearray, memoryview)):
-            raise TypeError(f"a key is text or bytes, not {named(key)}")
-        wanted = text(key, "a key").encode() if isinstance(key, str) else bytes(key)
+        wanted = _core._text_or_bytes(key, "a key")
         newest_first = reversed(self)
         return next((record for record in newest_first if record.key == wanted), None)
 

@@ -27,16 +27,6 @@ _CURRENT: ContextVar[_core.Transaction] = ContextVar("falaj transaction")
 _NAME_MAX = 512
 
 
-def _encoded(name: str) -> bytes:
-    try:
-        return name.encode()
-    except UnicodeEncodeError:
-        raise InvalidArgument(
-            f"the name of a cursor is bytes or text, and {name!r} is not UTF-8: it holds half a "
-            "character"
-        ) from None
-
-
 class Cursor(tuple[bytes, int, int]):
     """A place up to which a program has read: `(name, offset, checksum)`.
 
@@ -55,12 +45,7 @@ class Cursor(tuple[bytes, int, int]):
 
     def __new__(cls, name: str | bytes, offset: int, checksum: int = 0) -> Cursor:
         """Make one."""
-        if isinstance(name, str):
-            name = _encoded(name)
-        elif isinstance(name, bytes | bytearray | memoryview):
-            name = bytes(name)
-        else:
-            raise TypeError(f"the name of a cursor is text or bytes, not {named(name)}")
+        name = _core._text_or_bytes(name, "the name of a cursor")
         if not 1 <= len(name) <= _NAME_MAX:
             raise InvalidArgument(
                 f"the name of a cursor is 1 to {_NAME_MAX} bytes, not {len(name)}"
@@ -73,6 +58,10 @@ class Cursor(tuple[bytes, int, int]):
                 f"not {shown(offset)} and {shown(checksum)}"
             )
         return super().__new__(cls, (name, offset, checksum))
+
+    def __getnewargs__(self) -> tuple[bytes, int, int]:
+        """Give the arguments that make an equal one, for pickle and copy."""
+        return self.name, self.offset, self.checksum
 
     @property
     def name(self) -> bytes:

@@ -9,7 +9,7 @@ other package than the one that reads the batches. `to_arrow()` and scans need p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from falaj import _core
 from falaj._checks import choice, flag, mapping, text
@@ -109,6 +109,9 @@ class Reader:
     def skipped(self) -> list[Skipped]:
         """The corrupt parts that were stepped over so far, with `on_corrupt="skip"`."""
         return self._stream._skipped()
+
+    def __contains__(self, _item: object) -> NoReturn:
+        raise TypeError("`in` does not search a reader: it would read its batches")
 
     def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
         """Read one batch after the other; needs pyarrow.

@@ -1,6 +1,8 @@
 """Records come out as they went in: whole, in order and at the offset that was returned."""
 
 import itertools
+import mmap
+from array import array
 from datetime import UTC, datetime
 from typing import Any
 
@@ -170,7 +172,13 @@ def test_a_keyword_of_the_wrong_type_is_a_type_error(
     assert len(topic) == 0
 
 
-@pytest.mark.parametrize("one", [b"bytes", "text", {"a": 1}, 5])
+def a_map_of_memory() -> mmap.mmap:
+    return mmap.mmap(-1, 8)
+
+
+@pytest.mark.parametrize(
+    "one", [b"bytes", "text", {"a": 1}, 5, array("B", b"bytes"), a_map_of_memory()]
+)
 def test_extend_with_a_single_value_is_a_type_error(
     topic: falaj.Topic[memoryview], one: Any
 ) -> None:

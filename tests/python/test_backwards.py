@@ -124,6 +124,14 @@ CONTAINERS: dict[str, Callable[[falaj.Store, falaj.Topic[Any]], Any]] = {
     "partitions": lambda store, _: store.partitioned_topic("parted", partitions=2),
     "slice": lambda _, topic: topic[1:],
     "backwards": lambda _, topic: topic[::-1],
+    "reversed": lambda _, topic: reversed(topic),
+    "reversed partitions": lambda store, _: reversed(
+        store.partitioned_topic("parted", partitions=2)
+    ),
+    "batches": lambda _, topic: topic.batches(),
+    "batches of partitions": lambda store, _: store.partitioned_topic(
+        "parted", partitions=2
+    ).batches(),
     "batch": lambda _, topic: next(topic.batches()),
     "records": lambda _, topic: iter(topic),
     "records of a batch": lambda _, topic: iter(next(topic.batches())),
@@ -144,6 +152,22 @@ def test_in_is_refused_wherever_it_would_compare_records(
             item in container  # noqa: B015
         with pytest.raises(TypeError, match="does not search"):
             item not in container  # noqa: B015
+
+
+def test_in_is_refused_by_a_reader_and_finds_only_jobs_in_a_batch_of_them(
+    store: falaj.Store, topic: falaj.Topic[Any]
+) -> None:
+    topic.extend([b"a", b"b"])
+    reader: Any = topic.to_reader()
+    with pytest.raises(TypeError, match="does not search a reader"):
+        b"a" in reader  # noqa: B015
+    jobs: Any = store.queue("jobs", topic).take(2)
+    first = jobs[0]
+    assert first in jobs
+    assert first not in jobs[1:]
+    for item in (b"a", 0, None):
+        with pytest.raises(TypeError, match="looks for a job"):
+            item in jobs  # noqa: B015
 
 
 @pytest.mark.parametrize("what", ["store", "queue"])

@@ -79,6 +79,22 @@ def test_the_last_records_are_found_beyond_what_compaction_took(store: falaj.Sto
         assert [record.offset for record in prices.last(n)] == left[max(500, 1006 - n) :]
 
 
+def test_negative_places_of_a_slice_count_the_records_that_are_left_in_its_own_order(
+    store: falaj.Store,
+) -> None:
+    prices = compacted(store)
+    prices.extend([(b"a", "1"), (b"b", "1"), (b"a", "2"), (b"c", "1"), (b"b", "2")])
+    prices.compact(seal=True)
+    left = [record.offset for record in prices]
+    assert len(left) < len(prices)
+    for of in (prices[:], prices[::-1], prices[left[0] + 1 :], prices[: left[0] : -1]):
+        expected = [record.offset for record in of]
+        found = [of[-n].offset for n in range(1, len(expected) + 1)]
+        assert found == expected[::-1]
+        with pytest.raises(IndexError, match="fewer than"):
+            of[-len(expected) - 1]
+
+
 def test_arrow_and_scans_of_a_compacted_topic_hold_what_is_left(store: falaj.Store) -> None:
     pytest.importorskip("pyarrow")
     prices = filled(store)

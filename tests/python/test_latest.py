@@ -2,20 +2,22 @@
 
 import copy
 import pickle
+from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 from damaging import flip
 
 import falaj
-from falaj.errors import CorruptData
+from falaj.errors import CorruptData, InvalidArgument
 
 
 def test_the_newest_record_of_a_key_is_found_by_text_and_by_bytes(store: falaj.Store) -> None:
     prices = store.topic("prices", codec="str", compacted=True)
     prices.extend([("tea", "3"), ("kahwa ☕", "4"), ("tea", "5"), (b"", "6")])
     prices.append("of no key")
-    for key in ("tea", b"tea", bytearray(b"tea"), memoryview(b"tea")):
+    for key in ("tea", b"tea", bytearray(b"tea"), memoryview(b"tea"), array("B", b"tea")):
         newest = prices.latest(key)
         assert newest is not None
         assert (newest.offset, newest.value) == (2, "5")
@@ -61,12 +63,29 @@ def test_corruption_that_may_hide_a_newer_record_is_an_error(path: Path) -> None
         store.topic("prices").latest("tea")
 
 
-@pytest.mark.parametrize("key", [3, None, ["tea"], 3.5])
+@pytest.mark.parametrize("key", [3, None, ["tea"], 3.5, memoryview(b"abcd").cast("I")])
 def test_a_key_that_is_neither_text_nor_bytes_is_a_type_error(
     store: falaj.Store, key: object
 ) -> None:
     with pytest.raises(TypeError, match="a key is text or bytes"):
         store.topic("prices").latest(key)  # type: ignore[arg-type]
+
+
+def test_the_name_of_a_cursor_is_what_a_key_may_be(store: falaj.Store) -> None:
+    for name in ("tea", b"tea", memoryview(b"tea"), array("B", b"tea")):
+        assert falaj.Cursor(name, 5).name == b"tea"  # type: ignore[arg-type]
+    wrong: list[Any] = [3, None, memoryview(b"abcd").cast("I"), array("d", [1.5])]
+    for name in wrong:
+        with pytest.raises(TypeError, match="the name of a cursor is text or bytes"):
+            falaj.Cursor(name, 5)
+    with pytest.raises(InvalidArgument, match="the name of a cursor"):
+        falaj.Cursor("\ud800", 5)
+
+
+def test_a_cursor_is_pickled_and_copied() -> None:
+    cursor = falaj.Cursor("billing", 18, 7)
+    for same in (pickle.loads(pickle.dumps(cursor)), copy.copy(cursor), copy.deepcopy(cursor)):
+        assert (type(same), same, same.offset) == (falaj.Cursor, cursor, 18)
 
 
 def test_a_transaction_is_neither_pickled_nor_copied(store: falaj.Store) -> None:
