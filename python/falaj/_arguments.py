@@ -67,10 +67,10 @@ class QueueInfo(TypedDict):
 
     A job is in one state. `ready` jobs go to the next worker that asks; a job that waits behind
     another of its key counts as ready too. `delayed` jobs wait for a time, `in_flight` ones are
-    with the workers that `holders` names. `done` counts offsets from the beginning of the topic:
-    those of acked, `dead` and `trimmed` jobs, and the gaps that compaction left before and between
-    them. `ready` is None where the topic is gone or cannot be read. `error`
-    says what is wrong with the queue's file; then all numbers are 0.
+    with the workers that `holders` names. `done` counts offsets from the beginning of the topic.
+    It has those of acked, `dead` and `trimmed` jobs, and the gaps that compaction left. `ready` is
+    None where the topic is gone or cannot be read. `error` says what is wrong with the queue's
+    file; then all numbers are 0.
     """
 
     name: str

@@ -19,7 +19,7 @@ Backoff = Union[tuple[float, float], "Callable[[int], float]"]
 """The delay of the first retry and the longest; or a function of the attempts so far."""
 
 
-#: Of `Queue.work`, and where another cannot be used.
+#: The backoff of `Queue.work`, and where another cannot be used.
 USUAL: Backoff = (1.0, 300.0)
 
 

@@ -47,7 +47,7 @@ def backwards(topic: Topic[T], first: int, end: int) -> Generator[Record[T], Non
 
 
 class OneByOne(Generic[Each]):
-    """What is read one after the other, such as `reversed(topic)`; `in` raises."""
+    """An iterator over what a topic gives, such as `reversed(topic)`; `in` raises."""
 
     __slots__ = ("_each", "_topic")
 
@@ -84,8 +84,8 @@ class Slice(Generic[T]):
 
     Its bounds are fixed when it is made: later records are not in it. It can be read repeatedly.
     `len` and `slice[i]` count offsets. Iteration leaves out records that compaction removed, and
-    `slice[-1]` is the last record that it gives; by a step other than 1 or -1 that counts offsets
-    too. So `random.choice` takes `list(slice)` of a compacted topic. `in` raises.
+    `slice[-1]` is the last record that it gives. By a step other than 1 or -1, negative places
+    count offsets too. So `random.choice` takes `list(slice)` of a compacted topic. `in` raises.
 
     Example:
         >>> orders = store.topic("orders")

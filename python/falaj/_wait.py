@@ -145,7 +145,7 @@ class AsyncFollower(Generic[T]):
 
 
 class _Ending:
-    """The end of an iteration: whoever waits in it is woken, and takes nothing more."""
+    """The end of an iteration: a task that waits in it is woken, and takes nothing more."""
 
     __slots__ = ("over", "waiters")
 
@@ -190,7 +190,7 @@ class _AsyncIteration(Generic[T]):
     async def aclose(self) -> None:
         """End the iteration, as `contextlib.aclosing` does it; a task that waits in it ends too.
 
-        What it reads from stays open.
+        The consumer or queue stays open.
         """
         self._ending.end()
 

@@ -325,7 +325,7 @@ def test_a_handler_checks_store_and_topic_when_it_is_made(path: Path) -> None:
 
 @dataclass
 class Order:
-    """What a topic of orders has."""
+    """The value of a record of orders."""
 
     apples: int
 
