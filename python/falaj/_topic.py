@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
 
-    from typing_extensions import Buffer
-
     from falaj._admin import TrimReport
     from falaj._arguments import Start
-    from falaj._core import Batch, Opened, Record
+    from falaj._core import Batch, Opened, Record, _Key
     from falaj._store import Store
     from falaj._time import Time
 
@@ -260,7 +258,7 @@ class Topic(_core.Topic[T], AnyTopic[T]):
         keep = self._kept_from(number(before_offset, "an offset"))
         return self._trimmed({self.partitions[0]: keep}, dry_run)
 
-    def latest(self, key: str | Buffer) -> Record[T] | None:
+    def latest(self, key: _Key) -> Record[T] | None:
         """Find the newest record of a key, which may be a tombstone.
 
         In a compacted topic that record is what the topic says about the key. The search goes from
