@@ -22,7 +22,7 @@ ITERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 async def waits(task: asyncio.Task[Any]) -> None:
     for _ in range(10):
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # sleep: gives the task its turns
     assert not task.done()
 
 
