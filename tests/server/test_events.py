@@ -241,6 +241,8 @@ def test_a_stream_ends_once_its_principal_may_no_longer_read(tmp_path: Path, kee
         with follow(server, PATH, token=TOKENS["viewer"]) as stream:
             assert next(stream).data["value"] == "old"
             whole = file.read_text()
+            kind = "forbidden" if keeps == "its token" else "unauthenticated"
+            ends = ("problem", f"urn:falaj:problem:{kind}")
             for text in (whole + "\n", whole.replace('"read"', "") if keeps == "its token" else ""):
                 file.write_text(text)
                 server.process.send_signal(signal.SIGHUP)
@@ -249,6 +251,6 @@ def test_a_stream_ends_once_its_principal_may_no_longer_read(tmp_path: Path, kee
                 event = next(event for event in stream if event.kind)
                 if text == whole + "\n":
                     assert event.data["value"] == "new"
-            kind = "forbidden" if keeps == "its token" else "unauthenticated"
-            assert (event.kind, event.data["type"]) == ("problem", f"urn:falaj:problem:{kind}")
+                else:
+                    assert (event.kind, event.data["type"]) == ends
             assert list(stream) == []
