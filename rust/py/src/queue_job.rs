@@ -345,7 +345,7 @@ impl Job {
             return slf.get().ack(py);
         };
         let reason = reason_of(&error);
-        match Self::fail(&slf, None, Some(&reason), Inner::nack) {
+        match Self::fail(slf, None, Some(&reason), Inner::nack) {
             Err(error) if is_late(py, &error) => Ok(()),
             given_back => given_back,
         }
