@@ -206,7 +206,8 @@ def test_json_loses_no_byte(falaj: Shell) -> None:
     "written", ['{"a":1.50,"b":12345678901234567890.1}', '"\\ud800"', "null", "[1e999]"]
 )
 def test_a_json_value_stands_in_json_as_it_was_written(falaj: Shell, written: str) -> None:
-    falaj.ok("append", "-s", "s", "t", "--ndjson", given=written.encode())
+    with library.open(falaj.folder / "s") as store, raw_topic(store, "t", JSON) as topic:
+        topic.append(written.encode())
     assert falaj.ok("cat", "-s", "s", "t", "--json").endswith(f'"value":{written}}}\n')
 
 

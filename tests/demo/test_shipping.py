@@ -61,7 +61,7 @@ def test_the_shipper_is_killed_on_the_way_and_a_terminal_shows_what_the_bucket_h
     )
     assert 0 < figures.killed_at < FLIGHTS
     assert figures.flights == FLIGHTS
-    assert figures.stored > figures.restored > figures.payload > 0
+    assert min(figures.stored, figures.restored) > figures.payload > 0
     assert "of 3,000" in out.getvalue()
     assert "the shipper: killed, goes on" in out.getvalue()
     shipping.show(figures, screen)
