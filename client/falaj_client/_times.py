@@ -153,7 +153,7 @@ def _seconds(duration: Duration, what: str) -> float:
             )
         units = zip(parts.groups("0"), (86_400, 3_600, 60, 1), strict=True)
         return sum(float(number) * unit for number, unit in units)
-    if isinstance(duration, bool) or not hasattr(duration, "__float__"):
+    if isinstance(duration, bool) or not hasattr(type(duration), "__float__"):
         raise TypeError(
             f'{what} is seconds, a timedelta or text such as "5m", not {type(duration).__name__}'
         )
