@@ -381,6 +381,13 @@ def test_a_server_that_gives_no_answer_is_told_with_an_option_of_the_command(she
     assert said.endswith("; try again, or give a longer --lock-timeout\n")
 
 
+def test_the_scheme_of_a_server_may_have_capitals(shell: Shell) -> None:
+    url = shell.url.replace("http", "HTTP")
+    listed = shell.over_http("topic", "list")
+    assert shell.run(url, "topic", "list")[1] == listed
+    assert shell.run("elsewhere", "topic", "list", "--store", url)[1] == listed
+
+
 def test_a_server_is_not_served_again_whatever_names_it(shell: Shell) -> None:
     here, url = str(shell.server.store), "http://127.0.0.1:9"
     for store, *words in (

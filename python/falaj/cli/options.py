@@ -58,7 +58,9 @@ def location(text: str) -> str:
 
 def store(text: str) -> str:
     """Read a path as `path` does, or the URL of a server or of a place."""
-    return text if text.startswith(("http://", "https://")) or is_place(text) else path(text)
+    return (
+        text if text.lower().startswith(("http://", "https://")) or is_place(text) else path(text)
+    )
 
 
 def whole(least: int = 0, *, far: bool = False) -> Callable[[str], int]:

@@ -85,7 +85,7 @@ class Access(NamedTuple):
     def url(self) -> str | None:
         """The URL of a server, if that is what `--store` or `FALAJ_STORE` names."""
         found = os.environ.get(VARIABLE, "") if self.given is None else self.given
-        return found if found.startswith(("http://", "https://")) else None
+        return found if found.lower().startswith(("http://", "https://")) else None
 
     @property
     def path(self) -> str:
