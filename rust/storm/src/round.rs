@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use falaj::internals::log::Reading;
 use falaj::internals::storage::Storage;
 use falaj::internals::storage::real::RealStorage;
+use rustix::process::Pid;
 
 use crate::acks::{Acks, CALLS, FORKS, RECORDS, REFUSED, STOP, Seen, TRIMS};
 use crate::check::shared::{check as check_shared, is_empty};
@@ -26,6 +27,8 @@ const TICK: Duration = Duration::from_millis(4);
 const STALL: Duration = Duration::from_secs(40);
 /// Longest time of a round that does not reach its numbers.
 const ROUND: Duration = Duration::from_secs(60);
+/// How long a stalled worker is looked at, to see whether it gets on.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// A round that is running.
 pub struct Round<'a> {
@@ -374,20 +377,41 @@ impl Round<'_> {
         Err(format!("verification: {}", all.join("\n")))
     }
 
+    /// Say of each living worker where it is, and whether it gets on.
     fn describe_stall(&self) -> String {
         let mut said = format!("nothing was acknowledged for {} s; alive:", STALL.as_secs());
-        for worker in &self.workers.alive {
+        let read: Vec<_> = self.readers.iter().map(Seen::records).collect();
+        let used: Vec<_> = self.workers.alive.iter().map(|worker| used_ticks(worker.pid)).collect();
+        std::thread::sleep(LOOK);
+        for (worker, used) in self.workers.alive.iter().zip(used) {
             let pid = worker.pid.as_raw_nonzero();
             let proc = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
             let (wchan, stack) = (proc("wchan").unwrap_or_default(), proc("stack"));
             said += &format!(
-                "\n{} {} (process {pid}, stopped {:?}) in {wchan}\n{}",
+                "\n{} {} (process {pid}, stopped {:?}, killed {}) in {wchan}, {used} ticks of \
+                 processor and {} more within {} s\n{}",
                 worker.task.role.name(),
                 worker.task.id,
                 worker.stopped,
+                worker.killed,
+                used_ticks(worker.pid).saturating_sub(used),
+                LOOK.as_secs(),
                 stack.unwrap_or_default()
             );
         }
+        for (reader, before) in self.readers.iter().zip(read) {
+            said += &format!("\na reader has read {before} records, and now {}", reader.records());
+        }
         said
     }
+}
+
+/// Processor time of a process, in ticks of the kernel; 0 if that cannot be read.
+fn used_ticks(pid: Pid) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    let stat = stat.unwrap_or_default();
+    // Its name, in brackets, may have spaces.
+    let after = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = after.split_whitespace().skip(11).take(2).map(|word| word.parse().unwrap_or(0));
+    ticks.sum()
 }

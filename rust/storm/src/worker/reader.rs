@@ -53,6 +53,7 @@ impl Stand {
 
     fn try_read_on(&mut self, seen: &mut Seen) -> Result<u64, Wrong> {
         let began = self.next;
+        let mut counted = began;
         while let Some(record) = self.scan.next().transpose()? {
             if record.offset() != self.next {
                 let (next, found, place) = (self.next, record.offset(), self.place);
@@ -65,9 +66,12 @@ impl Stand {
                     seen.note(self.place, self.next / BLOCK - 1, self.crc)?;
                 }
                 (self.crc, self.whole) = (0, true);
+                // At once, so that a stalled one is seen to stand still.
+                seen.add(self.next - counted);
+                counted = self.next;
             }
         }
-        seen.add(self.next - began);
+        seen.add(self.next - counted);
         Ok(self.next - began)
     }
 }
