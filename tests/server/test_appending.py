@@ -116,6 +116,52 @@ def test_a_body_with_a_mistake_is_refused_with_its_line_and_creates_no_topic(
         assert server.get("/v1/topics").json == {"topics": []}
 
 
+UNREADABLE = {
+    "1e999": "larger than any number of 64 bits",
+    '{"a": [2, -1E+400]}': "-1E+400",
+    '"\\ud800"': "half a character",
+    '{"a\\udc00": 1}': "half a character",
+    "7" * 4301: "4301 digits",
+    "[" * 129 + "]" * 129: "more than 128 deep",
+}
+
+
+@pytest.mark.parametrize("kind", [NDJSON, "application/json", "text/plain", "application/x-data"])
+@pytest.mark.parametrize("document", UNREADABLE, ids=lambda text: text[:12])
+def test_json_whose_value_the_codec_refuses_is_no_value_of_a_json_topic(
+    tmp_path: Path, kind: str, document: str
+) -> None:
+    with Server(tmp_path / "events") as server, falaj.open(tmp_path / "events") as store:
+        topic = store.topic("orders", codec="json")
+        refused = post(server, document, kind)
+        assert refused.status == 400, refused
+        assert UNREADABLE[document] in refused.json["detail"], refused.json
+        assert len(topic) == 0
+
+
+def test_json_that_the_codec_takes_is_taken_to_its_limits(tmp_path: Path) -> None:
+    lines = ["1e308", "7" * 4300, "[" * 128 + "]" * 128, '"\\ud83d\\ude00 \\\\ud800"']
+    with Server(tmp_path / "events") as server, falaj.open(tmp_path / "events") as store:
+        topic = store.topic("orders", codec="json")
+        assert post(server, "\n".join(lines), NDJSON).status == 201
+        values = [record.value for record in topic]
+        assert values == [json.loads(line) for line in lines]
+        # And the topic takes them as values, too.
+        topic.extend(values)
+
+
+def test_a_dump_of_json_that_is_no_value_of_the_codec_loads_if_it_can_be_read(
+    tmp_path: Path,
+) -> None:
+    with Server(tmp_path / "events") as server, falaj.open(tmp_path / "events") as store:
+        topic = store.topic("orders", codec="json")
+        lines = ['{"value": 1e999}', '{"value": "\\ud800"}']
+        assert post(server, "\n".join(lines), OBJECTS).status == 201
+        assert [record.value for record in topic] == [float("inf"), "\ud800"]
+        unreadable = post(server, '{"value": %s}' % ("7" * 4301), OBJECTS)
+        assert (unreadable.status, "4301 digits" in unreadable.json["detail"]) == (400, True)
+
+
 @pytest.mark.parametrize(
     ("codec", "kind", "body", "status"),
     [

@@ -24,6 +24,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::body::{Members, Whole};
+use super::documents::{self, Origin};
 use super::problem::{Answer, Problem};
 use super::shape::parse_iso;
 use crate::config::Limits;
@@ -344,7 +345,9 @@ impl Reader<'_> {
         self.check_size(text.len())?;
         let is_json = matches!(self.form, Form::Json | Form::JsonLines);
         if is_json {
-            check("json", text)?;
+            // Only a topic of JSON makes values of it.
+            let origin = if self.codec == "json" { Origin::Value } else { Origin::Dump };
+            documents::check(utf8(text)?, origin)?;
         }
         // A JSON document is a text, too.
         let is_checked = match self.codec {
@@ -353,7 +356,7 @@ impl Reader<'_> {
             _ => false,
         };
         if !is_checked {
-            check(self.codec, text)?;
+            check(self.codec, text, Origin::Value)?;
         }
         self.values.push(place);
         Ok(())
@@ -389,7 +392,7 @@ impl Reader<'_> {
         }
         if let Some(value) = &value {
             self.check_size(value.len())?;
-            check(self.codec, value)?;
+            check(self.codec, value, Origin::Dump)?;
         }
         let time = |Text(text): Text<'_>| {
             parse_iso(&text).ok_or_else(|| format!("has no time that can be read: {text:?}"))
@@ -430,16 +433,16 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = Place> {
 }
 
 /// Check that a topic of this codec may hold this value.
-fn check(codec: &str, value: &[u8]) -> Result<(), String> {
-    let text = || std::str::from_utf8(value).map_err(|error| format!("is not UTF-8: {error}"));
+fn check(codec: &str, value: &[u8], origin: Origin) -> Result<(), String> {
     match codec {
-        "str" => text().map(drop),
-        "json" => match serde_json::from_str::<IgnoredAny>(text()?) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("is not JSON: {error}")),
-        },
+        "str" => utf8(value).map(drop),
+        "json" => documents::check(utf8(value)?, origin),
         _ => Ok(()),
     }
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(bytes).map_err(|error| format!("is not UTF-8: {error}"))
 }
 
 /// A record in the form of `falaj cat --json`. Where it was does not matter: a topic and an offset are ignored.

@@ -11,6 +11,7 @@ mod asked;
 mod bodies;
 pub mod body;
 mod compress;
+mod documents;
 mod events;
 pub(crate) mod foreign;
 mod frame;
