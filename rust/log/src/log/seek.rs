@@ -20,7 +20,13 @@ use super::{BlockCursor, Log};
 impl Log {
     /// Return where a segment's content ends, unless it is the newest.
     pub(super) fn limit(&self, segment: &Segment) -> Result<Option<u64>> {
-        if self.committed().is_some_and(|tail| tail.sequence() == segment.sequence()) {
+        let active = self.committed().map(Address::sequence);
+        if active == Some(segment.sequence()) {
+            return Ok(None);
+        }
+        // The segment of a roll that is not finished: none follows it.
+        let is_beyond = active.is_some_and(|active| active < segment.sequence());
+        if is_beyond && self.current_sequences()?.last() == Some(&segment.sequence()) {
             return Ok(None);
         }
         Ok(match self.chain.next(segment)? {
@@ -301,13 +307,15 @@ impl Log {
         missing(&self.dir, before)
     }
 
-    /// List the sequences of the segments, oldest first, up to the one that the log ends in.
+    /// List the sequences of the segments, oldest first, up to the one that the log ends in. One more
+    /// may follow, of a roll that is not finished.
     pub(super) fn current_sequences(&self) -> Result<Vec<u64>> {
         let sequences = self.chain.sequences()?;
-        if self.committed().is_some_and(|tail| sequences.last() != Some(&tail.sequence())) {
-            return self.chain.refresh();
-        }
-        Ok(sequences)
+        let is_current = |tail: Address| {
+            let active = tail.sequence();
+            sequences.last() == Some(&active) || self.chain.still_goes_beyond(active, &sequences)
+        };
+        if self.committed().is_none_or(is_current) { Ok(sequences) } else { self.chain.refresh() }
     }
 
     /// Return the last segment for which `before` holds; it must hold for a prefix of them. A

@@ -27,6 +27,8 @@ pub struct Trims {
     position: u64,
     /// The control page's word when all of that had been read.
     seen: Option<Address>,
+    /// The segment in which that page had the end of the log then.
+    active: Option<u64>,
     /// Only the lowest offsets, the set of topics, and which of them are finished are kept up to
     /// date in this.
     state: LogState,
@@ -82,7 +84,7 @@ impl Log {
         // In this order: a segment that comes in between begins with what the word covers.
         let said = self.control().map(Control::trimmed);
         let active = self.control().map(|control| control.tail().sequence());
-        if said.is_none() || trims.seen != said || trims.sequence != active {
+        if said.is_none() || trims.seen != said || trims.active != active {
             let _ = self.look_for_trims(&mut trims, said);
         }
         ask(&trims.state, trims.seen)
@@ -97,7 +99,7 @@ impl Log {
         if trims.sequence != Some(sequence) {
             let opening = newest.opening()?;
             let (position, state) = (opening.position, opening.state.clone());
-            *trims = Trims { sequence: Some(sequence), position, seen: None, state };
+            *trims = Trims { sequence: Some(sequence), position, seen: None, active: None, state };
         }
         // A log may continue in a segment that its page does not know yet. Such a segment may
         // record what the page says about the previous one.
@@ -115,7 +117,14 @@ impl Log {
             _ => 0,
         };
         trims.walk(newest, until, certain);
-        trims.seen = said.filter(|_| !ahead && trims.position >= until);
+        // A segment that the page does not know is complete since it got its name. Every later trim
+        // raises the word, so there is nothing to look for in it until then, even if the process
+        // that made it died.
+        let is_complete = |said: &Address| ahead && said.sequence() != sequence;
+        let is_newest = tail.is_none_or(|tail| tail.sequence() <= sequence);
+        let is_seen = |said: &Address| is_complete(said) || trims.position >= until;
+        trims.seen = said.filter(|said| is_newest && is_seen(said));
+        trims.active = tail.map(Address::sequence);
         Ok(())
     }
 }

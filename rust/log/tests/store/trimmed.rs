@@ -1,11 +1,21 @@
 //! Trims beside readers that stand in a segment: none delivers what was trimmed before its call.
 
 use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use falaj::internals::format::address::Address;
+use falaj::internals::format::control::at;
+use falaj::internals::log::Reading;
+use falaj::internals::storage::{MapAccess, OpenMode, Storage};
 use falaj::internals::store::{StoreOptions, TopicOptions};
 use falaj::internals::topic::{NewRecord, ScanRange};
 use falaj::{Error, Start, Store, Topic};
+use falaj_twin::faulty::{Call, FaultyStorage};
+use falaj_twin::memory::MemoryStorage;
+
+use crate::stores;
 
 fn store() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
@@ -116,5 +126,58 @@ fn a_merge_delivers_no_trimmed_record_that_it_had_compared_with_others() {
             Err(Error::OffsetOutOfRange { partition: 1, offset: 0, first: 2, .. }) => {}
             found => panic!("{found:?}"),
         }
+    }
+}
+
+/// A process dies in a roll, between the end block and the tail. The page stays so until the next
+/// append. Readers that had the log open before then look often, and list its directory once.
+#[test]
+fn after_a_death_in_a_roll_readers_do_not_list_the_segments_again_for_each_look() {
+    for reading in [Reading::Map, Reading::Pread] {
+        let memory = MemoryStorage::new();
+        let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+        // It counts what the readers do, and no thread of a writer.
+        let faulty = FaultyStorage::over_memory(memory);
+        let store = stores::open(&storage, Path::new("/t")).unwrap();
+        let orders = stores::topic(&store, "orders");
+        stores::fill(&orders, 0, 20);
+        let options = StoreOptions { reading, ..StoreOptions::reading() };
+        let other = Store::open_on(Arc::new(faulty.clone()), Path::new("/t"), &options).unwrap();
+        let seen = Topic::open(&other, "orders", &TopicOptions::default()).unwrap();
+        assert_eq!(seen.scan_partition(0, 0, None).unwrap().count(), 20);
+        stores::fill(&orders, 20, 300);
+        let page = stores::log_dir(&storage, Path::new("/t"), "orders").join("control");
+        let page = storage.open(&page, OpenMode::ReadWrite).unwrap();
+        let page = page.map(4096, MapAccess::Write).unwrap();
+        let words = [at::ALLOCATED, at::INDEXED, at::TAIL];
+        let before = words.map(|word| page.load(word));
+        orders.log().roll_now().unwrap();
+        for (word, value) in words.iter().zip(before) {
+            page.store(*word, value).unwrap();
+        }
+        // The next owner of the lock sees that a block may have been begun there.
+        page.store(at::DIRTY, Address(before[2]).behind(64).0).unwrap();
+        // The first look finds the new segment, and a walk how the others follow each other.
+        assert_eq!(seen.end(0).unwrap(), 300);
+        assert_eq!(seen.scan_partition(0, 0, None).unwrap().count(), 300);
+        let listed = faulty.count(Call::List);
+        for i in 0..300 {
+            assert_eq!(seen.get_in(0, i).unwrap().offset(), i);
+            assert_eq!((seen.first(0).unwrap(), seen.end(0).unwrap()), (0, 300));
+        }
+        let looked = faulty.count(Call::Stat);
+        assert_eq!(seen.scan_partition(0, 0, None).unwrap().count(), 300);
+        assert_eq!(faulty.count(Call::List) - listed, 0);
+        let looks = faulty.count(Call::Stat) - looked;
+        assert!(looks < 30, "a scan of 300 records looked {looks} times");
+        // What follows is seen: the next process finishes the roll, appends and trims.
+        let next = stores::open(&storage, Path::new("/t")).unwrap();
+        let next = stores::topic(&next, "orders");
+        let mut scan = seen.scan_partition(0, 0, None).unwrap();
+        assert_eq!(scan.next().unwrap().unwrap().offset(), 0);
+        stores::fill(&next, 300, 310);
+        next.trim(&[(0, 305)]).unwrap();
+        is_gone(scan.next_batch(2), 1, 305);
+        assert_eq!((seen.first(0).unwrap(), seen.end(0).unwrap()), (305, 310));
     }
 }
