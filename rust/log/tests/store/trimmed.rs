@@ -170,7 +170,7 @@ fn after_a_death_in_a_roll_readers_do_not_list_the_segments_again_for_each_look(
         assert_eq!(faulty.count(Call::List) - listed, 0);
         let looks = faulty.count(Call::Stat) - looked;
         assert!(looks < 30, "a scan of 300 records looked {looks} times");
-        // What follows is seen: the next process finishes the roll, appends and trims.
+        // The next process finishes the roll, appends and trims, and the readers see that.
         let next = stores::open(&storage, Path::new("/t")).unwrap();
         let next = stores::topic(&next, "orders");
         let mut scan = seen.scan_partition(0, 0, None).unwrap();
