@@ -24,8 +24,9 @@ impl Log {
         if active == Some(segment.sequence()) {
             return Ok(None);
         }
-        // The segment of a roll that is not finished: none follows it.
-        let is_beyond = active.is_some_and(|active| active < segment.sequence());
+        // None follows the segment of a roll that is not finished. Nor does one follow the newest where
+        // no page can be trusted: recovery publishes a page as soon as it has made another.
+        let is_beyond = active.is_none_or(|active| active < segment.sequence());
         if is_beyond && self.current_sequences()?.last() == Some(&segment.sequence()) {
             return Ok(None);
         }
