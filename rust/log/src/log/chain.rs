@@ -393,18 +393,16 @@ impl Chain {
         if known.is_empty() { self.refresh() } else { Ok(known) }
     }
 
-    /// Return true if the last listing has this segment, and the newest one after it is still what it
-    /// was. A process that dies in a roll leaves it so until the next append, and readers need not
-    /// list the segments again for each look. Costs two calls of the system.
+    /// Return true if the last listing goes beyond this segment, and its newest one is still what it
+    /// was. A process that dies in a roll, in a recovery or while it clears a failed sync leaves it so,
+    /// and readers need not list the segments again for each look. Costs two calls of the system.
     pub fn still_goes_beyond(&self, sequence: u64, listed: &[u64]) -> bool {
         let newest = listed.last().copied().filter(|newest| *newest > sequence);
         let is_there = |newest| {
             let newest = self.segment(newest);
             newest.is_ok_and(|newest| matches!(newest.has_its_name(&*self.storage), Ok(true)))
         };
-        !self.storage.is_elsewhere()
-            && listed.binary_search(&sequence).is_ok()
-            && newest.is_some_and(is_there)
+        !self.storage.is_elsewhere() && newest.is_some_and(is_there)
     }
 
     /// Return true if compaction made a segment of the log, as far as its headers were read: those

@@ -9,6 +9,7 @@ use falaj::internals::error::Error;
 use falaj::internals::format::control::at;
 use falaj::internals::format::settings::WriteMode;
 use falaj::internals::log::Log;
+use falaj::internals::segment::Check;
 use falaj::internals::storage::Storage;
 use falaj_twin::faulty::Call;
 use falaj_twin::memory::MemoryStorage;
@@ -62,6 +63,45 @@ fn a_trim_stays_known_when_a_process_dies_while_it_clears_a_failed_sync() {
         append(&beside, 0, &[b"more"]).unwrap();
         assert_eq!((log.first_offset(0).unwrap(), beside.first_offset(0).unwrap()), (3, 3));
         assert_eq!(told(&p.storage, &p.dir, mode), Some(3));
+    }
+}
+
+/// A process died while it cleared a failed sync, or in a recovery: the segment that replaces others
+/// has its name, and the page still shows the end in one that it replaced.
+#[test]
+fn after_such_a_death_readers_do_not_list_the_segments_again_for_each_look() {
+    let words = [at::ALLOCATED, at::INDEXED, at::TRIMMED, at::TAIL, at::DIRTY, at::DURABLE];
+    for mode in MODES {
+        let p = Place::new(1, mode);
+        let log = p.open(TestMember::new(0, 1));
+        let open = || Log::open(Arc::clone(&p.storage), &p.dir, settings(mode), None).unwrap();
+        let before = open();
+        append(&log, 0, &[b"0", b"1", b"2", b"3", b"4"]).unwrap();
+        assert_eq!(before.end_offset(0).unwrap(), 5);
+        p.fail_next_sync();
+        p.fail(Call::Rename, 1, libc::EIO);
+        assert!(log.sync().is_err());
+        let page = p.page();
+        let saved = words.map(|word| page.load(word));
+        log.sync().unwrap();
+        assert_eq!(p.segments(), [0, 1]);
+        for (word, value) in words.iter().zip(saved) {
+            page.store(*word, value).unwrap();
+        }
+        p.set_latch();
+        for log in [before, open()] {
+            assert_eq!((log.first_offset(0).unwrap(), log.end_offset(0).unwrap()), (0, 5));
+            assert_eq!(read_all(&log, 0, 0).0.len(), 5);
+            let listed = p.faulty.count(Call::List);
+            for offset in (0..5).cycle().take(100) {
+                let block =
+                    log.cursor_at(0, offset, Check::Full).unwrap().next_block().unwrap().cloned();
+                assert_eq!(block.map(|block| block.first()), Some(0));
+                assert_eq!((log.first_offset(0).unwrap(), log.end_offset(0).unwrap()), (0, 5));
+                assert_eq!(log.trimmed(0), 0);
+            }
+            assert_eq!(p.faulty.count(Call::List) - listed, 0, "{mode:?}");
+        }
     }
 }
 

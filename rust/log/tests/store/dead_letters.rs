@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use falaj::{Backoff, Error, Job, NewRecord, Queue, Record, Store};
 
+/// A lease that is over soon, and on a busy machine not before a job is in its worker's hands.
+const SHORT: Duration = Duration::from_millis(300);
+
 fn store() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path().join("events")).unwrap();
@@ -61,8 +64,7 @@ fn a_dead_letter_keeps_the_reason_of_the_last_attempt_and_a_redrive_puts_it_back
 fn a_job_whose_last_worker_died_becomes_a_dead_letter_that_says_so_by_the_next_take() {
     let (_dir, store) = store();
     let letters = store.topic("dead").unwrap();
-    let lease = Duration::from_millis(1);
-    let queue = store.queue_options("mails").lease(lease).dead_letters(1, &letters).open().unwrap();
+    let queue = store.queue_options("mails").lease(SHORT).dead_letters(1, &letters).open().unwrap();
     queue.put("ann").unwrap();
     let late = next(&queue).unwrap();
     while letters.end_offset().unwrap() == 0 {
@@ -77,7 +79,7 @@ fn a_job_whose_last_worker_died_becomes_a_dead_letter_that_says_so_by_the_next_t
 #[test]
 fn a_job_whose_worker_was_late_is_a_suspect() {
     let (_dir, store) = store();
-    let queue = store.queue_options("mails").lease(Duration::from_millis(1)).open().unwrap();
+    let queue = store.queue_options("mails").lease(SHORT).open().unwrap();
     queue.put("ann").unwrap();
     let late = next(&queue).unwrap();
     let again = queue.take(1, Duration::from_secs(60)).unwrap().next().unwrap().unwrap();
