@@ -394,8 +394,8 @@ impl Chain {
     }
 
     /// Return true if the last listing goes beyond this segment, and its newest one is still what it
-    /// was. A process that dies in a roll, in a recovery or while it clears a failed sync leaves it so,
-    /// and readers need not list the segments again for each look. Costs two calls of the system.
+    /// was. A process that dies in a roll, a recovery or a carry-over leaves it so. Readers then need
+    /// not list the segments again for each look. Costs two calls of the system.
     pub fn still_goes_beyond(&self, sequence: u64, listed: &[u64]) -> bool {
         let newest = listed.last().copied().filter(|newest| *newest > sequence);
         let is_there = |newest| {
