@@ -24,9 +24,10 @@ impl Log {
         if active == Some(segment.sequence()) {
             return Ok(None);
         }
-        // None follows the segment of a roll that is not finished. Nor does one follow the newest where
-        // no page can be trusted: recovery publishes a page as soon as it has made another.
-        let is_beyond = active.is_none_or(|active| active < segment.sequence());
+        // None follows the segment that a dead process left beyond the page's tail: the page changes as
+        // soon as another one counts. A reader that came later doubts that tail.
+        let is_doubted = || self.control().is_some();
+        let is_beyond = active.map_or_else(is_doubted, |active| active < segment.sequence());
         if is_beyond && self.current_sequences()?.last() == Some(&segment.sequence()) {
             return Ok(None);
         }
