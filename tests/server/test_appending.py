@@ -150,6 +150,13 @@ def test_json_that_the_codec_takes_is_taken_to_its_limits(tmp_path: Path) -> Non
         topic.extend(values)
 
 
+def test_a_topic_of_another_codec_takes_any_json_as_the_text_that_it_is(tmp_path: Path) -> None:
+    with Server(tmp_path / "events") as server, falaj.open(tmp_path / "events") as store:
+        topic = store.topic("orders", codec="str")
+        assert post(server, "\n".join(UNREADABLE), NDJSON).status == 201
+        assert [record.value for record in topic] == list(UNREADABLE)
+
+
 def test_a_dump_of_json_that_is_no_value_of_the_codec_loads_if_it_can_be_read(
     tmp_path: Path,
 ) -> None:

@@ -310,7 +310,7 @@ impl Log {
     }
 
     /// List the sequences of the segments, oldest first, up to the one that the log ends in. One more
-    /// may follow, of a roll that is not finished.
+    /// may follow, which a dead process left.
     pub(super) fn current_sequences(&self) -> Result<Vec<u64>> {
         let sequences = self.chain.sequences()?;
         let is_current = |tail: Address| {

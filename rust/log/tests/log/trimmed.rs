@@ -34,13 +34,26 @@ fn told(storage: &Arc<dyn Storage>, dir: &Path, mode: WriteMode) -> Option<u64> 
     Some(first)
 }
 
+/// Clear a failed sync, and leave the page as a process does that dies before it publishes the new
+/// segment.
+fn die_while_clearing(p: &Place, log: &Log) {
+    let words = [at::ALLOCATED, at::INDEXED, at::TRIMMED, at::TAIL, at::DIRTY, at::DURABLE];
+    let page = p.page();
+    let before = words.map(|word| page.load(word));
+    log.sync().unwrap();
+    assert_eq!(p.segments(), [0, 1]);
+    for (word, value) in words.iter().zip(before) {
+        page.store(*word, value).unwrap();
+    }
+    p.set_latch();
+}
+
 /// A process died after it named the segment that saves the records in doubt, and before it
 /// published it.
 ///
 /// The trim is recorded behind that segment's beginning, and the page does not show it.
 #[test]
 fn a_trim_stays_known_when_a_process_dies_while_it_clears_a_failed_sync() {
-    let words = [at::ALLOCATED, at::INDEXED, at::TRIMMED, at::TAIL, at::DIRTY, at::DURABLE];
     for mode in MODES {
         let p = Place::new(1, mode);
         let log = p.open(TestMember::new(0, 1));
@@ -50,14 +63,7 @@ fn a_trim_stays_known_when_a_process_dies_while_it_clears_a_failed_sync() {
         p.fail(Call::Rename, 1, libc::EIO);
         assert!(log.trim(&[(0, 3)]).is_err());
         assert!(p.is_latched());
-        let page = p.page();
-        let before = words.map(|word| page.load(word));
-        log.sync().unwrap();
-        assert_eq!(p.segments(), [0, 1]);
-        for (word, value) in words.iter().zip(before) {
-            page.store(*word, value).unwrap();
-        }
-        p.set_latch();
+        die_while_clearing(&p, &log);
         assert_eq!(told(&p.storage, &p.dir, mode), Some(3));
         assert_eq!((log.first_offset(0).unwrap(), beside.first_offset(0).unwrap()), (3, 3));
         append(&beside, 0, &[b"more"]).unwrap();
@@ -70,7 +76,6 @@ fn a_trim_stays_known_when_a_process_dies_while_it_clears_a_failed_sync() {
 /// has its name, and the page still shows the end in one that it replaced.
 #[test]
 fn after_such_a_death_readers_do_not_list_the_segments_again_for_each_look() {
-    let words = [at::ALLOCATED, at::INDEXED, at::TRIMMED, at::TAIL, at::DIRTY, at::DURABLE];
     for mode in MODES {
         let p = Place::new(1, mode);
         let log = p.open(TestMember::new(0, 1));
@@ -81,14 +86,7 @@ fn after_such_a_death_readers_do_not_list_the_segments_again_for_each_look() {
         p.fail_next_sync();
         p.fail(Call::Rename, 1, libc::EIO);
         assert!(log.sync().is_err());
-        let page = p.page();
-        let saved = words.map(|word| page.load(word));
-        log.sync().unwrap();
-        assert_eq!(p.segments(), [0, 1]);
-        for (word, value) in words.iter().zip(saved) {
-            page.store(*word, value).unwrap();
-        }
-        p.set_latch();
+        die_while_clearing(&p, &log);
         for log in [before, open()] {
             assert_eq!((log.first_offset(0).unwrap(), log.end_offset(0).unwrap()), (0, 5));
             assert_eq!(read_all(&log, 0, 0).0.len(), 5);

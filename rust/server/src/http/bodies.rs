@@ -343,20 +343,14 @@ impl Reader<'_> {
     fn value(&mut self, bytes: &[u8], place: Place) -> Result<(), Wrong> {
         let text = &bytes[place.clone()];
         self.check_size(text.len())?;
-        let is_json = matches!(self.form, Form::Json | Form::JsonLines);
-        if is_json {
-            // Only a topic of JSON makes values of it.
-            let origin = if self.codec == "json" { Origin::Value } else { Origin::Dump };
-            documents::check(utf8(text)?, origin)?;
-        }
-        // A JSON document is a text, too.
-        let is_checked = match self.codec {
-            "json" => is_json,
-            "str" => is_json || self.is_text,
-            _ => false,
-        };
-        if !is_checked {
-            check(self.codec, text, Origin::Value)?;
+        match self.codec {
+            "json" => check("json", text, Origin::Value)?,
+            // No program makes a value of it, so its syntax is all that the form says.
+            _ if matches!(self.form, Form::Json | Form::JsonLines) => {
+                documents::expect_json(utf8(text)?)?;
+            }
+            "str" if self.is_text => {}
+            codec => check(codec, text, Origin::Value)?,
         }
         self.values.push(place);
         Ok(())
