@@ -7,12 +7,13 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow_array::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
 use arrow_array::{Array, RecordBatch, StructArray};
 use arrow_data::ArrayData;
-use arrow_schema::{ArrowError, DataType};
+use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 use falaj::internals::error::{Error, Result};
 
 /// Make a batch of an array of structs.
@@ -48,6 +49,20 @@ pub unsafe fn batch(schema: NonNull<c_void>, array: NonNull<c_void>) -> Result<R
         return Err(Error::InvalidArgument { what });
     }
     Ok(RecordBatch::from(rows))
+}
+
+/// Read a schema.
+///
+/// # Errors
+/// `InvalidArgument` for a schema that is not understood.
+///
+/// # Safety
+/// `schema` points to an `ArrowSchema` as the C data interface defines it, which no other code uses
+/// meanwhile.
+pub unsafe fn schema(schema: NonNull<c_void>) -> Result<SchemaRef> {
+    // SAFETY: the caller's obligation. It leaves a released struct.
+    let schema = unsafe { FFI_ArrowSchema::from_raw(schema.as_ptr().cast()) };
+    Schema::try_from(&schema).map(Arc::new).map_err(told)
 }
 
 /// Iterate over the batches of a stream.

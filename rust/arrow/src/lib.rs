@@ -10,15 +10,14 @@
 //! | `ahead` | threads that fill batches before they are asked for |
 //! | [`rows`] | batches that somebody gives, as records of a job |
 //! | [`import`] | such batches by the C interfaces |
+//! | [`export`] | batches that somebody makes, by the C stream interface |
 //!
-//! Nothing here knows Python: a [`reader::Reader`] is a [`RecordBatchReader`], which the Arrow C stream
-//! interface hands to any caller.
-//!
-//! [`RecordBatchReader`]: arrow_array::RecordBatchReader
+//! Nothing here knows Python: the Arrow C stream interface hands a [`reader::Reader`] to any caller.
 
 mod ahead;
 pub mod bytes;
 pub mod columns;
+pub mod export;
 pub mod fill;
 pub mod filter;
 pub mod import;

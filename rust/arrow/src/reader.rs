@@ -11,14 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::ffi::{FFI_ArrowArray, to_ffi};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{Array as _, RecordBatch, RecordBatchReader, StructArray};
+use arrow_array::{Array as _, RecordBatch, StructArray};
+use arrow_schema::SchemaRef;
 use arrow_schema::ffi::FFI_ArrowSchema;
-use arrow_schema::{ArrowError, SchemaRef};
 use falaj::internals::error::{Error, Result};
 use falaj::internals::topic::{PartitionScan, RecordBatch as Run, Skipped, Topic};
 
 use crate::ahead::Ahead;
 use crate::columns::Columns;
+use crate::export;
 use crate::fill::{Fill, Limits, Rest};
 use crate::filter::Filter;
 
@@ -82,7 +83,6 @@ pub struct Reader {
     losses: Option<Losses>,
     now: Option<Place>,
     ahead: Option<Ahead>,
-    failed: bool,
 }
 
 /// How many records are read at once.
@@ -113,18 +113,7 @@ impl Reader {
     ) -> Result<Self> {
         limits.check()?;
         let (schema, lanes) = (columns.schema(), lanes.into());
-        Ok(Self {
-            topic,
-            lanes,
-            columns,
-            schema,
-            limits,
-            filter,
-            losses,
-            now: None,
-            ahead: None,
-            failed: false,
-        })
+        Ok(Self { topic, lanes, columns, schema, limits, filter, losses, now: None, ahead: None })
     }
 
     /// Let so many threads read ahead. Records and their order stay the same; a batch may also end
@@ -146,8 +135,9 @@ impl Reader {
 
     /// Export the reader by the Arrow C stream interface, for code that is not linked with this
     /// crate.
-    pub fn into_c_stream(self) -> FFI_ArrowArrayStream {
-        FFI_ArrowArrayStream::new(Box::new(self))
+    pub fn into_c_stream(mut self) -> FFI_ArrowArrayStream {
+        let schema = Arc::clone(&self.schema);
+        export::stream(schema, move || self.next_batch().map_err(|error| error.to_string()))
     }
 
     /// Get the next batch; `None` at the end of the last lane. A batch has no rows if a filter left
@@ -237,26 +227,5 @@ impl Place {
             losses.push((self.partition, skipped));
         }
         Ok(())
-    }
-}
-
-impl Iterator for Reader {
-    type Item = std::result::Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
-            return None;
-        }
-        let next = self.next_batch().transpose()?;
-        Some(next.map_err(|error| {
-            self.failed = true;
-            ArrowError::ExternalError(Box::new(error))
-        }))
-    }
-}
-
-impl RecordBatchReader for Reader {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
     }
 }

@@ -101,8 +101,9 @@ pub enum Error {
     /// The records from `offset` on are on this disk, and did not leave the machine in time, as far
     /// as is known. Next: wait for them, and do not append them again.
     RemoteTimeout { path: PathBuf, waited: Duration, offset: Option<u64> },
-    /// Another append came first: the record would get the offset `next` instead of the expected
-    /// one. Nothing was appended. Next: read the records from `expected` on, and decide again.
+    /// The record would get the offset `next` instead of the expected one: another append came
+    /// first, or the expected offset lies beyond the end. Nothing was appended. Next: read the
+    /// records up to `next`, and decide again.
     OffsetConflict { topic: String, partition: u32, expected: u64, next: u64 },
     /// A producer skipped sequences: `next` must come first, one above the highest known. Nothing
     /// was appended. Next: append what is missing.
@@ -524,7 +525,11 @@ impl fmt::Display for Error {
                 "record {offset} of topic {topic:?} was removed by compaction; read the next one"
             ),
             Error::NotWritable { path } => {
-                write!(f, "{} was opened for reading; open it for writing", path.display())
+                write!(
+                    f,
+                    "{} was opened for reading; open it for writing",
+                    store_of(path).display()
+                )
             }
             Error::HandleClosed { what } => write!(f, "this {what} is closed; open it again"),
             Error::DurabilityUnknown { offset, source } => write!(
@@ -574,6 +579,14 @@ impl fmt::Display for Error {
                      {:.3} s. Wait for it, and do not append it again",
                     path.display(),
                     waited.as_secs_f64()
+                )
+            }
+            Error::OffsetConflict { topic, partition, expected, next } if expected > next => {
+                write!(
+                    f,
+                    "the next offset of {} is {next}, not {expected}, which lies beyond the end: nothing was \
+                     appended; read up to the end and decide again",
+                    part(topic, *partition)
                 )
             }
             Error::OffsetConflict { topic, partition, expected, next } => write!(
@@ -643,6 +656,15 @@ impl fmt::Display for Error {
             Error::Interrupted => f.write_str("the wait was interrupted"),
         }
     }
+}
+
+/// Return the store of a log's directory, which is `<store>/logs/<log>@<generation>`; users do not know
+/// that one. Any other path stays.
+fn store_of(path: &Path) -> &Path {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let is_log = name.rsplit_once('@').is_some_and(|(_, generation)| generation.len() == 32);
+    let logs = path.parent().filter(|logs| is_log && logs.ends_with("logs"));
+    logs.and_then(Path::parent).unwrap_or(path)
 }
 
 /// Name a partition of a topic.

@@ -128,14 +128,14 @@ pub use {
     consumer::{Consumer, ConsumerBuilder, Delivery, GroupOffset},
     error::{Error, Remedy, Result},
     format::settings::WriteMode,
-    log::{Precondition, Visibility},
+    log::Visibility,
     queue::{Backoff, Job, Jobs, NOT_BEFORE, Queue, QueueBuilder, Ticket},
     sink::{BulkLoad, StagedPart},
     store::{RetentionChange, Store, StoreBuilder},
     topic::{
-        After, Committed, CompactOptions, Follow, NewRecord, Position, ProducerName, Record,
-        RecordBatch, RecordRef, Scan, SequenceSpan, Skipped, Start, SyncMode, Topic, TopicBuilder,
-        Transaction, Watch, Watched, partition_for_key,
+        After, Committed, CompactOptions, Follow, NewRecord, Position, Precondition, ProducerName,
+        Record, RecordBatch, RecordRef, Scan, SequenceSpan, Skipped, Start, SyncMode, Topic,
+        TopicBuilder, Transaction, Watch, Watched, partition_for_key,
     },
 };
 

@@ -7,17 +7,22 @@ use std::sync::{Arc, PoisonError};
 
 use falaj::internals::error::Result;
 use falaj_arrow::columns::{Column, Columns};
+use falaj_arrow::export;
 use falaj_arrow::fill::Limits;
 use falaj_arrow::filter::Filter;
 use falaj_arrow::reader::{self, Batch, Lane, Losses, Reader, c_batch};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList, PyString};
 
 use crate::admin::skipped;
 use crate::any_topic::AnyTopic;
 use crate::batch;
+use crate::bulk_load::{exported, exported_schema};
+use crate::calling::Items;
 use crate::errors::{OrRaise, invalid};
 use crate::gil_cell::GilCell;
+use crate::leaving;
 
 /// Records as Arrow record batches; see falaj.arrow.
 #[pyclass(frozen, module = "falaj._core")]
@@ -134,6 +139,51 @@ pub(crate) fn _arrow(
     let reader = reader.and_then(|r| if threads > 1 { r.ahead(threads) } else { Ok(r) });
     let reader = reader.or_raise(py)?;
     Ok(ArrowStream { reader: GilCell::new(Some(reader)), columns, losses })
+}
+
+/// Make a stream of what Python's code makes: an iterator of objects with `__arrow_c_array__`, all
+/// of one schema. The consumer may pull it in any thread, also while the process ends.
+#[pyfunction]
+pub(crate) fn _arrow_stream<'py>(
+    schema: &Bound<'py, PyAny>,
+    batches: Py<PyAny>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let batches = Pulled(Some(batches));
+    let made = export::stream(exported_schema(schema)?, move || batches.next());
+    PyCapsule::new_with_value(schema.py(), made, c"arrow_array_stream")
+}
+
+/// An iterator of Python's, for threads of other libraries.
+struct Pulled(Option<Py<PyAny>>);
+
+impl Pulled {
+    fn next(&self) -> std::result::Result<Option<Batch>, String> {
+        let ending = || "this process ends, and reads no more batches".to_owned();
+        let (Some(_visit), Some(batches)) = (leaving::visit(), &self.0) else {
+            return Err(ending());
+        };
+        let made = Python::try_attach(|py| {
+            pulled(batches.bind(py)).map_err(|error| error.value(py).to_string())
+        });
+        made.unwrap_or_else(|| Err(ending()))
+    }
+}
+
+fn pulled(batches: &Bound<'_, PyAny>) -> PyResult<Option<Batch>> {
+    let Some(batch) = Items::of(batches)?.next() else { return Ok(None) };
+    match exported(&batch?)? {
+        None => Err(PyTypeError::new_err("a batch of a stream has __arrow_c_array__")),
+        batch => Ok(batch),
+    }
+}
+
+impl Drop for Pulled {
+    /// Release the iterator at once, which may have files open.
+    fn drop(&mut self) {
+        if let (Some(_visit), Some(batches)) = (leaving::visit(), self.0.take()) {
+            Python::try_attach(|_| drop(batches));
+        }
+    }
 }
 
 /// Return the records of a batch as record batches: one, except for very large batches.

@@ -106,11 +106,15 @@ impl Batch {
         self.run.partition()
     }
 
-    /// Offsets of its records.
+    /// Offsets of its records: a range, or a list where compaction removed some between them.
     #[getter]
-    fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyRange>> {
+    fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let offsets = self.run.offsets();
-        PyRange::new(py, offsets.start as isize, offsets.end as isize)
+        if offsets.end - offsets.start == self.run.len() as u64 {
+            return Ok(PyRange::new(py, offsets.start as isize, offsets.end as isize)?.into_any());
+        }
+        let offset = |place: &RecordRef| Ok(self.run.offset(place).into_pyobject(py)?.into_any());
+        Ok(self.each(py, offset)?.into_any())
     }
 
     /// Name of the topic.

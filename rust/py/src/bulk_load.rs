@@ -12,6 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use falaj::internals::error::{Error, Result};
 use falaj::internals::sink::{self, BulkLoad};
+use falaj_arrow::export::SchemaRef;
+use falaj_arrow::reader::Batch;
 use falaj_arrow::{import, rows};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -123,19 +125,10 @@ impl Part {
     /// Raises:
     ///     InvalidArgument: A column is missing, unknown or of another type.
     ///     AppendTooLarge, HandleClosed, NoSpace: As for `append`. Earlier rows may be staged: abort
-    ///         the part.
+    ///         the part. So too after the exception of a signal's handler.
     fn append_arrow(&self, batch: &Bound<'_, PyAny>) -> PyResult<u64> {
         let py = batch.py();
-        if let Ok(export) = batch.getattr(pyo3::intern!(py, "__arrow_c_array__")) {
-            let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
-                call(&export, ())?.extract()?;
-            let (at_schema, at_array) =
-                (pointer(&schema, c"arrow_schema")?, pointer(&array, c"arrow_array")?);
-            // SAFETY: capsules of these names hold what the C data interface defines. They are
-            // ours: the call above made them, and they live until the end of this block; no other
-            // code runs meanwhile.
-            let taken = unsafe { import::batch(at_schema, at_array) };
-            let batch = taken.or_raise(py)?;
+        if let Some(batch) = exported(batch)? {
             return py.detach(|| self.with(|part| rows::stage(part, &batch))).or_raise(py);
         }
         let Ok(export) = batch.getattr(pyo3::intern!(py, "__arrow_c_stream__")) else {
@@ -153,13 +146,13 @@ impl Part {
         let taken = unsafe { import::stream(at_stream) };
         let mut batches = taken.or_raise(py)?;
         // A stream of Python's attaches while it makes a batch, so the mutex is not held meanwhile.
-        let staged = py.detach(|| {
-            batches.try_fold(0, |rows, batch| {
-                let batch = batch?;
-                self.with(|part| rows::stage(part, &batch)).map(|more| rows + more)
-            })
-        });
-        staged.or_raise(py)
+        let mut stage = || Some(batches.next()?.and_then(|b| self.with(|p| rows::stage(p, &b))));
+        let mut count = 0;
+        while let Some(staged) = py.detach(&mut stage) {
+            count += staged.or_raise(py)?;
+            py.check_signals()?;
+        }
+        Ok(count)
     }
 
     /// Finish the part and sync it.
@@ -224,6 +217,32 @@ impl Part {
         };
         format!("<falaj.Part {:?} of {:?}, {state}>", self.name, self.opened.handle.shape.name)
     }
+}
+
+/// Return a batch that an object of Python's exports; `None` if it exports none.
+pub(crate) fn exported(batch: &Bound<'_, PyAny>) -> PyResult<Option<Batch>> {
+    let py = batch.py();
+    let Ok(export) = batch.getattr(pyo3::intern!(py, "__arrow_c_array__")) else {
+        return Ok(None);
+    };
+    let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = call(&export, ())?.extract()?;
+    let (at_schema, at_array) =
+        (pointer(&schema, c"arrow_schema")?, pointer(&array, c"arrow_array")?);
+    // SAFETY: capsules of these names hold what the C data interface defines. They are ours: the
+    // call above made them, and they live until the end of this function; no other code runs
+    // meanwhile.
+    let taken = unsafe { import::batch(at_schema, at_array) };
+    taken.map(Some).or_raise(py)
+}
+
+/// Return the schema that an object of Python's exports.
+pub(crate) fn exported_schema(schema: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
+    let py = schema.py();
+    let capsule = call(&schema.getattr(pyo3::intern!(py, "__arrow_c_schema__"))?, ())?;
+    let at = pointer(&capsule, c"arrow_schema")?;
+    // SAFETY: as above.
+    let taken = unsafe { import::schema(at) };
+    taken.or_raise(py)
 }
 
 /// Return the pointer in a capsule of this name.

@@ -99,20 +99,34 @@ impl<'py> Iterator for Items<'py> {
     }
 }
 
+/// Return what was made before, or make it. Python code may run meanwhile, as a signal handler or another greenlet,
+/// and ask for the same in this thread. So no lock is held, and of several that are made at once the first counts.
+pub(crate) fn once<'py, T>(
+    once: &'py PyOnceLock<T>,
+    py: Python<'py>,
+    make: impl FnOnce() -> PyResult<T>,
+) -> PyResult<&'py T> {
+    if let Some(known) = once.get(py) {
+        return Ok(known);
+    }
+    let made = make()?;
+    Ok(once.get_or_init(py, || made))
+}
+
 /// Import a module, which runs Python code if it is the first import.
 pub(crate) fn import<'py>(py: Python<'py>, module: &str) -> PyResult<Bound<'py, PyAny>> {
     static IMPORT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    call(IMPORT.import(py, "importlib", "import_module")?, (module,))
+    let of_python = || py.import("importlib")?.getattr("import_module").map(Bound::unbind);
+    call(once(&IMPORT, py, of_python)?.bind(py), (module,))
 }
 
 /// Return something of a module, imported once.
 pub(crate) fn of_module<'py>(
-    once: &'py PyOnceLock<Py<PyAny>>,
+    known: &'py PyOnceLock<Py<PyAny>>,
     py: Python<'py>,
     module: &str,
     name: &str,
 ) -> PyResult<&'py Bound<'py, PyAny>> {
-    let found =
-        once.get_or_try_init(py, || import(py, module)?.getattr(name).map(Bound::unbind))?;
+    let found = once(known, py, || import(py, module)?.getattr(name).map(Bound::unbind))?;
     Ok(found.bind(py))
 }

@@ -21,7 +21,7 @@ use crate::held::Held;
 use crate::iterate::{keep, kept};
 use crate::opened::Opened;
 use crate::record::Record;
-use crate::wait::patiently;
+use crate::wait::{Pace, patiently};
 
 /// The topics that a member reads, for other threads too. The lock is held for moments.
 #[derive(Debug, Default)]
@@ -75,6 +75,7 @@ pub(crate) struct Consuming {
     /// The topic that was read last, and the batches of the last record of each of its partitions.
     shape: Option<Arc<Shape>>,
     batches: Vec<Py<Batch>>,
+    pace: Pace,
 }
 
 impl Consuming {
@@ -83,7 +84,16 @@ impl Consuming {
         (known, open): (Arc<Known>, Option<Py<PyAny>>),
         patience: Duration,
     ) -> Self {
-        Self { reader, known, open, patience, stale: true, shape: None, batches: Vec::new() }
+        Self {
+            reader,
+            known,
+            open,
+            patience,
+            stale: true,
+            shape: None,
+            batches: Vec::new(),
+            pace: Pace::default(),
+        }
     }
 
     /// Do work that may have to wait for a lock.
@@ -143,16 +153,24 @@ impl Consuming {
     /// Open the topics that the pattern found, and drop those that were deleted.
     pub(crate) fn know_topics(&mut self, py: Python<'_>) -> PyResult<()> {
         if let Some(open) = &self.open {
-            let mut handles = Vec::new();
+            let (mut handles, mut is_stale) = (Vec::new(), false);
             for topic in self.reader.member().topics() {
                 if let Some(known) = self.known.find(topic) {
                     handles.push(known);
                 } else if !topic.is_deleted() {
-                    let opened = call(open.bind(py), (topic.name(),))?;
-                    handles.push(Arc::clone(&opened.cast::<Opened>()?.get().handle));
+                    match call(open.bind(py), (topic.name(),)) {
+                        Ok(opened) => {
+                            handles.push(Arc::clone(&opened.cast::<Opened>()?.get().handle));
+                        }
+                        // It was deleted since, and is about to leave the member.
+                        Err(error) if is_gone(py, &error) => is_stale |= !topic.is_deleted(),
+                        Err(error) => return Err(error),
+                    }
                 }
             }
             self.known.set(handles);
+            self.stale = is_stale;
+            return Ok(());
         }
         self.stale = false;
         Ok(())
@@ -161,6 +179,7 @@ impl Consuming {
     /// Get the next record, if there is one now.
     #[inline]
     pub(crate) fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
+        self.pace.step(py)?;
         if self.prepare(py)? { self.next_prepared(py) } else { Ok(None) }
     }
 
@@ -237,6 +256,12 @@ fn shape_of<'a>(
         *last = known.find(topic).map(|handle| Arc::clone(&handle.shape));
     }
     last.as_ref()
+}
+
+/// True for the errors of a topic that was deleted.
+#[cold]
+fn is_gone(py: Python<'_>, error: &PyErr) -> bool {
+    is(py, error, "UnknownTopic") || is(py, error, "TopicDeleted")
 }
 
 /// Add the choices to the error that a reader gets where retention deleted records.

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
 
-use crate::calling::call;
+use crate::calling::{call, once};
 use crate::coding::Coding;
 
 /// The codecs whose errors are sentences of falaj.
@@ -74,7 +74,8 @@ pub(crate) fn not_encoded(
     let Coding { topic, name, encode, .. } = coding;
     let kind = value.get_type().name().map_or_else(|_| "value".into(), |name| name.to_string());
     let codec = encode.as_ref().map_or_else(String::new, |_| format!(" (codec {name:?})"));
-    let begin = format!("topic {topic:?}{}{codec} does not take this {kind}", shown(partition));
+    let begin =
+        format!("topic {topic:?}{}{codec} does not take this {kind} value", shown(partition));
     let is_worded = cause.is_instance_of::<PyTypeError>(py) || is(py, &cause, "InvalidArgument");
     let what = match BUILT_IN.contains(&name.as_str()) {
         true if is_worded => format!("{begin}: {}", cause.value(py)),
@@ -160,12 +161,10 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     if let Some(offset) = offset(error) {
         exception.setattr("offset", offset)?;
     }
-    if let Error::OffsetConflict { topic, partition, .. }
-    | Error::OutOfOrderSequence { topic, partition, .. }
-    | Error::DuplicateSequence { topic, partition, .. }
-    | Error::TopicFinished { topic, partition } = error
-    {
+    if let Some(topic) = topic(error) {
         exception.setattr("topic", topic)?;
+    }
+    if let Some(partition) = partition(error) {
         exception.setattr("partition", partition)?;
     }
     if let Error::OffsetConflict { expected, next, .. } = error {
@@ -178,20 +177,15 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     if let Error::DuplicateSequence { highest, .. } = error {
         exception.setattr("highest", highest)?;
     }
-    if let Error::SettingsMismatch { topic, setting, stored, asked } = error {
-        exception.setattr("topic", topic)?;
+    if let Error::SettingsMismatch { setting, stored, asked, .. } = error {
         exception.setattr("setting", setting)?;
         exception.setattr("stored", stored)?;
         exception.setattr("asked", asked)?;
     }
-    if let Error::LogTruncated { topic, partition, end, .. } = error {
-        exception.setattr("topic", topic)?;
-        exception.setattr("partition", partition)?;
+    if let Error::LogTruncated { end, .. } = error {
         exception.setattr("end", end)?;
     }
-    if let Error::OffsetOutOfRange { topic, partition, first, end, .. } = error {
-        exception.setattr("topic", topic)?;
-        exception.setattr("partition", partition)?;
+    if let Error::OffsetOutOfRange { first, end, .. } = error {
         exception.setattr("first", first)?;
         exception.setattr("end", end)?;
     }
@@ -224,8 +218,7 @@ fn of_place(error: &Error) -> Option<String> {
 
 fn classes(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module = MODULE.get_or_try_init(py, || py.import("falaj.errors").map(Bound::unbind))?;
-    Ok(module.bind(py))
+    once(&MODULE, py, || py.import("falaj.errors").map(Bound::unbind)).map(|module| module.bind(py))
 }
 
 /// Return the name of the class of `falaj.errors` for an error.
@@ -309,6 +302,35 @@ fn path(error: &Error) -> Option<&Path> {
         | Error::UnknownGroup { store, .. }
         | Error::UnknownQueue { store, .. } => Some(store),
         Error::DurabilityUnknown { source, .. } => path(source),
+        _ => None,
+    }
+}
+
+fn topic(error: &Error) -> Option<&str> {
+    match error {
+        Error::OffsetConflict { topic, .. }
+        | Error::OutOfOrderSequence { topic, .. }
+        | Error::DuplicateSequence { topic, .. }
+        | Error::TopicFinished { topic, .. }
+        | Error::TopicDeleted { name: topic }
+        | Error::SettingsMismatch { topic, .. }
+        | Error::LogTruncated { topic, .. }
+        | Error::OffsetOutOfRange { topic, .. }
+        | Error::RecordCompacted { topic, .. }
+        | Error::PartitionNotAssigned { topic, .. } => Some(topic),
+        _ => None,
+    }
+}
+
+fn partition(error: &Error) -> Option<u32> {
+    match error {
+        Error::OffsetConflict { partition, .. }
+        | Error::OutOfOrderSequence { partition, .. }
+        | Error::DuplicateSequence { partition, .. }
+        | Error::TopicFinished { partition, .. }
+        | Error::LogTruncated { partition, .. }
+        | Error::OffsetOutOfRange { partition, .. }
+        | Error::PartitionNotAssigned { partition, .. } => Some(*partition),
         _ => None,
     }
 }

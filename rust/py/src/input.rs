@@ -180,7 +180,11 @@ impl Timestamp<'_, '_> {
             (Some(moment), None) => {
                 (moment, of_module(&TO_NS, moment.py(), "falaj._time", "to_ns")?)
             }
-            (None, Some(ns)) => (ns, of_module(&EXPECT_NS, ns.py(), "falaj._time", "expect_ns")?),
+            (None, Some(ns)) => match ns.is_exact_instance_of::<PyInt>().then(|| ns.extract()) {
+                // A number of Python's own needs no module.
+                Some(Ok(found)) if found != i64::MIN => return Ok(Some(found)),
+                _ => (ns, of_module(&EXPECT_NS, ns.py(), "falaj._time", "expect_ns")?),
+            },
             (Some(both), Some(_)) => {
                 let what =
                     "timestamp= and timestamp_ns= both say when it happened: give one of them";
@@ -248,7 +252,7 @@ pub(crate) fn whole<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Boun
     if given.is_instance_of::<PyBool>() {
         return Err(not_that(what, "a whole number", given));
     }
-    call(INDEX.import(given.py(), "operator", "index")?, (given,)).map_err(|error| {
+    call(of_module(&INDEX, given.py(), "operator", "index")?, (given,)).map_err(|error| {
         let is_none = error.is_instance_of::<PyTypeError>(given.py());
         if is_none { not_that(what, "a whole number", given) } else { error }
     })
@@ -328,19 +332,12 @@ pub(crate) fn path(given: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
 fn seconds(given: &Bound<'_, PyAny>, what: &str) -> PyResult<f64> {
     static SECONDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let takes = "a number of seconds from 0 on, a timedelta or text such as \"5m\"";
-    if given.is_instance_of::<PyBool>() {
-        return Err(not_that(what, takes, given));
-    }
-    let found: f64 = given.extract().or_else(|error: PyErr| {
-        if error.is_instance_of::<PyOverflowError>(given.py()) {
-            return Err(invalid(given.py(), format!("{what} is {takes}, not {}", shown(given))));
-        }
-        if !error.is_instance_of::<PyTypeError>(given.py()) {
-            return Err(error);
-        }
-        let seconds = of_module(&SECONDS, given.py(), "falaj._time", "seconds")?;
-        call(seconds, (given, what))?.extract()
-    })?;
+    let is_number = given.is_instance_of::<PyFloat>() || given.is_exact_instance_of::<PyInt>();
+    let found: f64 = match given.extract() {
+        Ok(found) if is_number => found,
+        _ => call(of_module(&SECONDS, given.py(), "falaj._time", "seconds")?, (given, what))?
+            .extract()?,
+    };
     if Duration::try_from_secs_f64(found).is_ok() {
         return Ok(found);
     }

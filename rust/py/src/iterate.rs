@@ -16,6 +16,7 @@ use crate::handle::{Handle, Open, Shape};
 use crate::held::Held;
 use crate::input;
 use crate::record::Record;
+use crate::wait::Pace;
 
 /// A scan with all that reading needs besides: the handle, for a forked child, and the properties
 /// that records share.
@@ -28,6 +29,7 @@ pub(crate) struct Reading {
     pub(crate) visibility: Visibility,
     /// The batches of the last record of each partition.
     batches: Vec<Py<Batch>>,
+    pace: Pace,
 }
 
 impl Reading {
@@ -40,7 +42,15 @@ impl Reading {
         let open = handle.open_existing(py)?;
         let follow = open.seen(visibility).follow_ranges(ranges).or_raise(py)?;
         let (handle, shape) = (Arc::clone(handle), Arc::clone(&handle.shape));
-        Ok(Self { follow, open, handle, shape, visibility, batches: Vec::new() })
+        Ok(Self {
+            follow,
+            open,
+            handle,
+            shape,
+            visibility,
+            batches: Vec::new(),
+            pace: Pace::default(),
+        })
     }
 
     /// Return the ranges that are left.
@@ -85,6 +95,7 @@ impl Reading {
     /// Return the next record, if there is one now.
     #[inline]
     pub(crate) fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Record>>> {
+        self.pace.step(py)?;
         self.expect_own(py)?;
         let (batches, shape) = (&mut self.batches, &self.shape);
         match self.follow.poll_ref() {
@@ -105,6 +116,7 @@ impl Reading {
 
     /// Return the next records of one partition, if there are some now.
     pub(crate) fn next_batch(&mut self, py: Python<'_>, size: usize) -> PyResult<Option<Batch>> {
+        py.check_signals()?;
         self.expect_own(py)?;
         let run = self.follow.poll_batch(size).or_raise(py)?;
         Ok(run.map(|run| Batch { run, shape: Arc::clone(&self.shape) }))

@@ -34,6 +34,7 @@ mod handle;
 mod held;
 mod input;
 mod iterate;
+mod leaving;
 mod lookup;
 mod module;
 mod opened;

@@ -4,9 +4,9 @@ use pyo3::prelude::*;
 
 use crate::{
     admin, any_topic, arrow, batch, buffer, build, bulk_load, checksum, collect, compact, consumed,
-    consumer, consumers, cut, draft, floor, follow, gil_cell, iterate, opened, partitioned_topic,
-    payload, plain, producers, queue, queue_job, receipts, record, retention, shipping, store,
-    topic, transaction, view,
+    consumer, consumers, cut, draft, floor, follow, gil_cell, iterate, leaving, opened,
+    partitioned_topic, payload, plain, producers, queue, queue_job, receipts, record, retention,
+    shipping, store, topic, transaction, view,
 };
 
 /// Add classes or functions to a module.
@@ -37,7 +37,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add!(module, add_function:
         admin::_backup, admin::_count_from, admin::_info, admin::_repair, admin::_topic_info,
         admin::_verify,
-        arrow::_arrow, arrow::_arrow_of, checksum::_crc32, collect::_expect_record, compact::_compact,
+        arrow::_arrow, arrow::_arrow_of, arrow::_arrow_stream, checksum::_crc32, collect::_expect_record, compact::_compact,
         compact::_mark_compacted, consumers::_delete_group,
         consumers::_forget_topic, consumers::_group_names, consumers::_groups, consumers::_position_of,
         consumers::_seek_group, consumers::_topic_in_log, payload::_text_or_bytes, plain::_expect_json,
@@ -47,6 +47,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         retention::_configure_store,
         retention::_configure_topic, retention::_maintain, retention::_set_properties,
         shipping::_acknowledge_ends, shipping::_min_sync, shipping::_shipping, transaction::_cursor);
+    leaving::register(module.py())?;
     // The version of the workspace: one place, Cargo.toml.
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

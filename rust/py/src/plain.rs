@@ -91,7 +91,12 @@ impl<'py> Walk<'py> {
             let depth = self.deeper(value, depth)?;
             self.later.push((value.clone(), depth));
         } else if self.form == Form::Msgpack && value.is_instance_of::<PyMemoryView>() {
-            payload::bytes(value, "a memoryview in a value")?;
+            let bytes = payload::bytes(value, "a memoryview in a value")?;
+            if !value.eq(&bytes)? {
+                let what = "a memoryview in a value has items that are no bytes, and would return as bytes: \
+                            give bytes(it)";
+                return Err(PyTypeError::new_err(what));
+            }
         } else if self.whole {
             self.number(value)?;
         }

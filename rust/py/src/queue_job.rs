@@ -197,7 +197,8 @@ impl Job {
         let mut backoff = None;
         if let Some(owner) = &this.batch.owner {
             let owner = owner.bind(py);
-            if this.is_last() {
+            // A job that was settled before has no lease, which is said below.
+            if this.is_last() && !this.settled() {
                 let buried = owner.call_method1("_give_up_on", (slf, reason));
                 if this.settled() {
                     return Ok(());

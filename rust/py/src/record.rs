@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::buffer::{View, memoryview};
-use crate::calling::{call, of_module};
+use crate::calling::{call, of_module, once};
 use crate::coding::Coding;
 use crate::detached::{Detached, Headers};
 use crate::errors::{invalid, is_of_codec, not_decoded, shown};
@@ -98,7 +98,7 @@ impl Record {
         let coding = held.shape().coding.of_records(py)?;
         let Some(decode) = &coding.decode else { return Self::raw(slf) };
         let Some(payload) = held.value() else { return Ok(None) };
-        let decoded = slf.get().decoded.get_or_try_init(py, || {
+        let decoded = once(&slf.get().decoded, py, || {
             call(decode.bind(py), (PyBytes::new(py, payload),)).map(Bound::unbind)
         })?;
         Ok(Some(decoded.bind(py).clone()))

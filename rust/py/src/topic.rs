@@ -74,7 +74,7 @@ impl Topic {
     /// Raises:
     ///     EncodeFailed: The codec does not take the value, or could not give it back. Examples are a set in JSON, a
     ///         key of a dict that is no text, `nan`, and lists more than 128 deep. Nothing was appended.
-    ///     OffsetConflict: Another append was faster, and the offset that was expected is taken.
+    ///     OffsetConflict: The next offset is another one, mostly since another append was faster.
     ///     OutOfOrderSequence: The producer left a sequence out.
     ///     DuplicateSequence: A repeat of an older append than the last five, or a sequence before
     ///         the producer's first.
@@ -291,11 +291,12 @@ impl Topic {
 
     /// Wait until a record is on the disk.
     ///
-    /// Where the store is open for writing this syncs, as `flush` does; a reader waits for others.
+    /// Where the store is open for writing this syncs, as `flush` does, however long the disk takes. A reader waits for
+    /// the writers.
     ///
     /// Args:
     ///     offset: The record; by default all that is visible now.
-    ///     timeout: Seconds; None waits as long as it takes.
+    ///     timeout: Seconds that a reader waits; None waits as long as it takes.
     ///
     /// Returns:
     ///     True once it is on the disk, False after the timeout.

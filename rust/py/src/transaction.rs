@@ -4,12 +4,14 @@
 //! [`falaj::internals::topic::Transaction`] gathers and commits. Invariant: the mutex is held for
 //! moments, and no Python code runs under it.
 
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use falaj::internals::consumer::Move;
 use falaj::internals::topic::{
-    CursorMove, CursorState, SyncMode, Transaction as Inner, partition_for_key,
+    CursorMove, CursorState, SyncMode, Topic, Transaction as Inner, partition_for_key,
 };
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -18,10 +20,11 @@ use pyo3::types::{PyDict, PyRange, PyString, PyTuple};
 
 use crate::any_topic::AnyTopic;
 use crate::appending::{Where, remote_timeout, settled};
-use crate::calling::of_module;
+use crate::calling::{import, once};
 use crate::collect::Collector;
 use crate::consumer::Consumer;
 use crate::errors::{OrRaise, invalid};
+use crate::handle::Shape;
 use crate::input::{self, Incoming};
 use crate::opened::Opened;
 use crate::precondition::{NamedProducer, Preconditions};
@@ -61,9 +64,17 @@ struct Gathered {
     topics: Vec<Opened>,
     /// Consumers whose positions move, and how.
     consumers: Vec<(Arc<Shared>, Vec<Move>)>,
-    offsets: Option<Py<PyDict>>,
+    offsets: Option<Offsets>,
     token: Option<Py<PyAny>>,
     begun_by: Option<Actor>,
+}
+
+/// The offsets of the records. Most programs never ask for them, so the dict is made when one does.
+#[derive(Debug)]
+enum Offsets {
+    /// Topic, partition and offsets, in the order of the records.
+    Parts(Vec<(Arc<Shape>, u32, Range<u64>)>),
+    Told(Py<PyDict>),
 }
 
 /// The thread that runs and, in an event loop, the address of its task. A context does not
@@ -103,16 +114,17 @@ impl Transaction {
     }
 
     /// Return a topic, given by name or as a handle.
-    fn resolve(&self, topic: &Bound<'_, PyAny>) -> PyResult<Opened> {
+    fn resolve<'a>(&self, topic: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, Opened>> {
         if let Ok(name) = topic.cast::<PyString>() {
-            return Store::existing(self.store.bind(topic.py()), &name.to_string_lossy());
+            let opened = Store::existing(self.store.bind(topic.py()), &name.to_string_lossy());
+            return opened.map(Cow::Owned);
         }
         let Ok(handle) = topic.cast::<AnyTopic>() else {
             let kind = topic.get_type().name()?.to_string();
             let what = format!("a transaction writes to a topic or the name of one, not {kind}");
             return Err(PyTypeError::new_err(what));
         };
-        Ok(handle.get().opened.clone())
+        Ok(Cow::Borrowed(&handle.get().opened))
     }
 
     /// Gather records for a topic. Records without a key that could go to several partitions go to
@@ -146,9 +158,11 @@ impl Transaction {
         Ok(())
     }
 
-    fn commit(&self, py: Python<'_>, mut gathered: Gathered) -> PyResult<Py<PyDict>> {
-        let offsets = PyDict::new(py);
-        let Some(mut inner) = gathered.inner.take() else { return Ok(offsets.unbind()) };
+    fn commit(&self, py: Python<'_>, mut gathered: Gathered) -> PyResult<()> {
+        let Some(mut inner) = gathered.inner.take() else {
+            self.gathered().offsets = Some(Offsets::Parts(Vec::new()));
+            return Ok(());
+        };
         for opened in &gathered.topics {
             opened.handle.open(py)?;
         }
@@ -163,27 +177,27 @@ impl Transaction {
         }
         let patience = self.store.get().patience();
         let committed = patiently(py, patience, || inner.commit_visible())?;
-        let of = |number: u32| gathered.topics.iter().find(|opened| opened.first_number == number);
-        for (topic, partition, range) in committed.parts() {
-            if let Some(opened) = of(topic.settings().number) {
-                receipts::note(py, &opened.handle.shape, *partition, range.clone());
-            }
+        let part = |(topic, partition, range): &(Topic, u32, Range<u64>)| {
+            let is_its = |opened: &&Opened| opened.first_number == topic.settings().number;
+            let opened = gathered.topics.iter().find(is_its)?;
+            Some((Arc::clone(&opened.handle.shape), *partition, range.clone()))
+        };
+        let parts: Vec<_> = committed.parts().iter().filter_map(part).collect();
+        for (shape, partition, range) in &parts {
+            receipts::note(py, shape, *partition, range.clone());
         }
         for (consumer, moves) in std::mem::take(&mut gathered.consumers) {
             if !committed.is_repeat() {
                 consumer.moved(moves, committed.end());
             }
         }
-        for part in committed.parts() {
-            note(py, &offsets, part)?;
-        }
+        // They are visible, whatever the sync returns.
+        self.gathered().offsets = Some(Offsets::Parts(parts));
         if let Some(log) = log {
-            // They are visible, whatever the sync returns.
-            self.gathered().offsets = Some(offsets.clone().unbind());
             let appended = (committed.first(), committed.end());
             settled(py, patience, &log, appended, &Where { partition: None, sync, timeout })?;
         }
-        Ok(offsets.unbind())
+        Ok(())
     }
 }
 
@@ -201,26 +215,31 @@ fn only_partition(py: Python<'_>, opened: &Opened, records: &[Incoming<'_>]) -> 
     })
 }
 
-/// Note a topic's offsets, by partition.
-fn note(
-    py: Python<'_>,
-    offsets: &Bound<'_, PyDict>,
-    (topic, partition, range): &(falaj::internals::topic::Topic, u32, std::ops::Range<u64>),
-) -> PyResult<()> {
-    let range = PyRange::new(py, range.start as isize, range.end as isize)?;
-    let by_partition = match offsets.get_item(topic.name())? {
-        Some(known) => known.cast_into::<PyDict>()?,
-        None => PyDict::new(py),
-    };
-    by_partition.set_item(partition, range)?;
-    offsets.set_item(topic.name(), by_partition)
+/// Return offsets by topic and then by partition.
+fn told<'py>(
+    py: Python<'py>,
+    parts: &[(Arc<Shape>, u32, Range<u64>)],
+) -> PyResult<Bound<'py, PyDict>> {
+    let offsets = PyDict::new(py);
+    for (shape, partition, range) in parts {
+        let topic = shape.name.as_str();
+        let range = PyRange::new(py, range.start as isize, range.end as isize)?;
+        let by_partition = match offsets.get_item(topic)? {
+            Some(known) => known.cast_into::<PyDict>()?,
+            None => PyDict::new(py),
+        };
+        by_partition.set_item(*partition, range)?;
+        offsets.set_item(topic, by_partition)?;
+    }
+    Ok(offsets)
 }
 
 /// Return the calling thread and task. Without asyncio there are no tasks, and it is not imported
 /// for this.
 fn actor(py: Python<'_>) -> PyResult<Actor> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    let modules = MODULES.import(py, "sys", "modules")?;
+    let of_python = || Ok(py.import("sys")?.getattr("modules")?.cast_into()?.unbind());
+    let modules = once(&MODULES, py, of_python)?.bind(py);
     let task = match modules.get_item(pyo3::intern!(py, "asyncio"))? {
         Some(asyncio) => running_task(&asyncio).unwrap_or(0),
         None => 0,
@@ -240,11 +259,24 @@ fn running_task(asyncio: &Bound<'_, PyAny>) -> PyResult<usize> {
     Ok(if task.is_none() { 0 } else { task.as_ptr() as usize })
 }
 
-/// Return the transaction of the caller's context, or of its creator's when its task or thread
-/// began.
-fn current<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
-    static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    of_module(&CURRENT, py, "falaj._transaction", "_CURRENT")
+/// The variable with the transaction of the caller's context, or of its creator's when its task or
+/// thread began: its methods, each looked up once.
+#[derive(Debug)]
+struct Current {
+    get: Py<PyAny>,
+    set: Py<PyAny>,
+    reset: Py<PyAny>,
+}
+
+impl Current {
+    fn of(py: Python<'_>) -> PyResult<&'_ Self> {
+        static CURRENT: PyOnceLock<Current> = PyOnceLock::new();
+        once(&CURRENT, py, || {
+            let variable = import(py, "falaj._transaction")?.getattr("_CURRENT")?;
+            let method = |name| variable.getattr(name).map(Bound::unbind);
+            Ok(Self { get: method("get")?, set: method("set")?, reset: method("reset")? })
+        })
+    }
 }
 
 #[pymethods]
@@ -398,8 +430,15 @@ impl Transaction {
 
     /// The offsets of the records, by topic and then by partition, once it was committed; else None.
     #[getter]
-    fn offsets(&self, py: Python<'_>) -> Option<Py<PyDict>> {
-        self.gathered().offsets.as_ref().map(|offsets| offsets.clone_ref(py))
+    fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let parts = match &self.gathered().offsets {
+            None => return Ok(None),
+            Some(Offsets::Told(told)) => return Ok(Some(told.bind(py).clone())),
+            Some(Offsets::Parts(parts)) => parts.clone(),
+        };
+        let told = told(py, &parts)?;
+        self.gathered().offsets = Some(Offsets::Told(told.clone().unbind()));
+        Ok(Some(told))
     }
 
     /// Move cursors, each with its name, an offset and a checksum, in the log of a topic.
@@ -445,8 +484,8 @@ impl Transaction {
 
     fn __enter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         let (py, own) = (slf.py(), slf.get());
-        let (current, actor) = (current(py)?, actor(py)?);
-        let before = current.call_method1(pyo3::intern!(py, "get"), (py.None(),))?;
+        let (current, actor) = (Current::of(py)?, actor(py)?);
+        let before = current.get.bind(py).call1((py.None(),))?;
         if before.cast::<Self>().is_ok_and(|before| before.get().is_open_in(actor)) {
             let what = "transactions do not nest: end the one that is open, or write to it";
             return Err(invalid(py, what));
@@ -455,7 +494,7 @@ impl Transaction {
         if own.gathered().phase != Phase::Fresh {
             return Err(invalid(py, "this transaction is over: begin another"));
         }
-        let token = current.call_method1(pyo3::intern!(py, "set"), (&slf,))?.unbind();
+        let token = current.set.call1(py, (&slf,))?;
         let mut gathered = own.gathered();
         let inner = Inner::new(&store);
         gathered.inner = Some(match own.sync {
@@ -480,24 +519,17 @@ impl Transaction {
         self.gathered().phase = if is_whole { Phase::Committed } else { Phase::GivenUp };
         if let Some(token) = gathered.token.take() {
             // Another context may end it than began it, and then has nothing to reset.
-            let _ = current(py)?.call_method1(pyo3::intern!(py, "reset"), (token,));
+            let _ = Current::of(py)?.reset.call1(py, (token,));
         }
         if !is_whole {
             return Ok(());
         }
-        match self.commit(py, gathered) {
-            Ok(offsets) => {
-                self.gathered().offsets = Some(offsets);
-                Ok(())
+        self.commit(py, gathered).inspect_err(|_| {
+            let mut gathered = self.gathered();
+            if gathered.offsets.is_none() {
+                gathered.phase = Phase::GivenUp;
             }
-            Err(error) => {
-                let mut gathered = self.gathered();
-                if gathered.offsets.is_none() {
-                    gathered.phase = Phase::GivenUp;
-                }
-                Err(error)
-            }
-        }
+        })
     }
 
     fn __repr__(&self) -> String {

@@ -27,6 +27,20 @@ const SLICE: Duration = Duration::from_millis(2000);
 /// Longest time that the engine waits for a lock before it returns here, to check for signals.
 pub(crate) const ATTEMPT: Duration = Duration::from_millis(50);
 
+/// Checks for signals now and then, while a loop asks for one record after the other. Loops of
+/// Python's own check between records; those in C, as in `list(topic)`, do not.
+#[derive(Debug, Default)]
+pub(crate) struct Pace(u16);
+
+impl Pace {
+    /// Note that a record is asked for.
+    #[inline]
+    pub(crate) fn step(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.0 = self.0.wrapping_add(1);
+        if self.0 == 0 { py.check_signals() } else { Ok(()) }
+    }
+}
+
 /// Do work that may have to wait for a lock, at most for `patience`; the store's own is only
 /// [`ATTEMPT`]. When it times out it must have had no effect.
 pub(crate) fn patiently<T: Send>(

@@ -265,7 +265,10 @@ impl ConsumerBuilder {
                 GroupMember::open_matching(store, name, &pattern, how, self.home.as_ref())?
             }
             Reads::Topics(names) => {
-                let open = |name: &String| Ok(store.topic(name)?.with_visibility(self.visibility));
+                let open = |name: &String| {
+                    let topic = store.topic_options(name).create(false).open()?;
+                    Ok(topic.with_visibility(self.visibility))
+                };
                 let topics: Vec<Topic> = names.iter().map(open).collect::<Result<_>>()?;
                 GroupMember::open_in(store, name, &topics, start, self.home.as_ref())?
             }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{forgetting, members};
@@ -75,7 +75,8 @@ impl Image {
 
     /// Check the bytes of a group's file.
     pub(super) fn of(store: &Store, path: &Path, bytes: Vec<u8>) -> Result<Self> {
-        let log = check_header(&bytes, store.settings().id).in_file(path, 0)?;
+        let log = check_header(&bytes, store.settings().id).in_file(path, 0);
+        let log = log.map_err(|error| store.replaced_or(error))?;
         if let Some(position) = cut_at(&bytes) {
             return Err(Error::CorruptData { path: path.to_path_buf(), position, what: CUT });
         }
@@ -88,6 +89,11 @@ impl Image {
 
     pub(super) fn incarnation(&self) -> u64 {
         u64_in(&self.bytes, at::INCARNATION)
+    }
+
+    /// Get the word of the member in a row, and what its subscription reads.
+    pub(super) fn member(&self, row: u64) -> (u64, u64) {
+        (u64_in(&self.bytes, member(row)), u64_in(&self.bytes, member(row) + 8))
     }
 
     /// Words of the members.
@@ -138,22 +144,20 @@ fn kept_elsewhere(store: &Store, name: &str, log: [u8; 16]) -> Error {
     Error::InvalidArgument { what }
 }
 
-/// Open a group's file, creating it where there is none, with an entry for each partition. Returns the
-/// entries. The caller holds the claim. `start` says where to begin in a partition that has no cursor.
-/// It runs before anything is changed, except that a forgetting that a process began is finished first.
+/// A group's file before an opening changes it.
+pub(super) struct Found {
+    path: PathBuf,
+    file: Option<Arc<dyn File>>,
+    pub(super) image: Image,
+}
+
+/// Find a group's file; the caller holds the claim. Finishes a forgetting that a process began, and changes
+/// nothing else.
 ///
 /// # Errors
-/// Those of `start`; `CorruptData`, `UnsupportedVersion`, `NoSpace`, `SystemCallFailed`.
-/// `InvalidArgument` when all entries are used. Also where the cursors are neither in the log of `home`
-/// nor, without `home`, in the file.
-pub(super) fn attach(
-    store: &Store,
-    who: &Membership,
-    (name, me): (&str, u64),
-    wanted: &[Named],
-    home: Option<&Topic>,
-    start: impl Fn(usize) -> Result<CursorPosition>,
-) -> Result<Attached> {
+/// `CorruptData`, `UnsupportedVersion`, `SystemCallFailed`. `InvalidArgument` where the cursors are neither in the log
+/// of `home` nor, without `home`, in the file.
+pub(super) fn find(store: &Store, name: &str, home: Option<&Topic>) -> Result<Found> {
     let path = store.layout().consumer(name)?;
     let log = home.map_or([0; 16], |home| home.settings().log_generation);
     let mut found = Image::read(store, &path)?;
@@ -165,9 +169,28 @@ pub(super) fn attach(
             found = Image::read(store, &path)?;
         }
     }
-    let nothing = Image { bytes: Vec::new(), log, forgotten: BTreeSet::new() };
-    let image = found.as_ref().map_or(&nothing, |(_, image)| image);
-    let places = place(store, (who, me), &path, image, wanted)?;
+    let (file, image) = found.map(|(file, image)| (Some(file), image)).unwrap_or_else(|| {
+        let image = Image { bytes: Vec::new(), log, forgotten: BTreeSet::new() };
+        (None, image)
+    });
+    Ok(Found { path, file, image })
+}
+
+/// Open a group's file, creating it where there is none, with an entry for each partition. Returns the
+/// entries. The caller holds the claim. `start` says where to begin in a partition that has no cursor.
+/// It runs before anything is changed.
+///
+/// # Errors
+/// Those of `start`; `NoSpace`, `SystemCallFailed`. `CorruptData` where an entry is lost. `InvalidArgument` when all
+/// entries are used.
+pub(super) fn attach(
+    store: &Store,
+    (who, me): (&Membership, u64),
+    Found { path, file: found, image }: Found,
+    wanted: &[Named],
+    start: impl Fn(usize) -> Result<CursorPosition>,
+) -> Result<Attached> {
+    let places = place(store, (who, me), &path, &image, wanted)?;
     let replaced = |(named, index): (&Named, &u64)| {
         image.entry(*index).of().filter(|of| *of != (named.generation, named.partition))
     };
@@ -177,18 +200,18 @@ pub(super) fn attach(
         let is_fresh = image.entry(*index).is_fresh_for(named);
         starts.push(is_fresh.then(|| start(number)).transpose()?);
     }
-    let file = match &found {
-        Some((file, image)) => {
+    let file = match found {
+        Some(file) => {
             // No process has used it yet: its creator died, or failed, before its name was on disk.
             if image.incarnation() == 0 {
                 sync_names(store)?;
             }
-            Arc::clone(file)
+            file
         }
-        None => make(store, &path, log)?,
+        None => make(store, &path, image.log)?,
     };
     let last = places.iter().copied().max().map_or(0, |last| last + 1).max(image.entries());
-    let mapped = Sidecar::over(store, &*file, log, &path, entry(last))?;
+    let mapped = Sidecar::over(store, &*file, image.log, &path, entry(last))?;
     let opened = ConsumerFile { file, mapped, store: store.clone() };
     opened.begin_incarnation(who.incarnation(), last)?;
     let mut changed = false;

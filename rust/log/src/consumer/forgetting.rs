@@ -39,6 +39,9 @@ use crate::topic::Topic;
 /// use falaj::Store;
 /// # let dir = tempfile::tempdir()?;
 /// let store = Store::open(dir.path().join("events"))?;
+/// for name in ["orders", "refunds"] {
+///     store.topic(name)?;
+/// }
 /// store.consumer("billing", ["orders", "refunds"])?.close()?;
 ///
 /// // From now on it reads orders alone, so retention need not wait for it in refunds.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::assignment::Sharing;
 use super::cursors::{self, PendingPosition};
-use super::file::{Attached, ConsumerFile, attach};
+use super::file::{Attached, ConsumerFile, attach, find};
 use super::log_cursors;
 use super::members::{self, Who};
 use super::overview;
@@ -193,13 +193,14 @@ impl GroupMember {
             if let Some(home) = home {
                 expect_room(home, group, &wanted)?;
             }
-            let Attached { file, places, gone } =
-                attach(store, &who, (group, me), &wanted, home, begin)?;
+            let found = find(store, group, home)?;
+            let reads = subscription.checksum(&topics);
+            let room = members::room(&found.image, &who, (group, reads))?;
+            let Attached { file, places, gone } = attach(store, (&who, me), found, &wanted, begin)?;
             if let Some(home) = home.filter(|_| !gone.is_empty()) {
                 log_cursors::forget(home, group, Some(&gone))?;
             }
-            let reads = subscription.checksum(&topics);
-            let row = members::join(&file, &who, me, (reads, &places))?;
+            let row = members::join(&file, me, room, (reads, &places))?;
             Ok((file, places, row))
         })?;
         for (lane, entry) in lanes.iter_mut().zip(places) {

@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 
 use super::assignment::Row;
-use super::file::ConsumerFile;
+use super::file::{ConsumerFile, Image};
 use crate::error::{Error, IoResult, Result};
 use crate::format::consumer::{MEMBERS_MAX, ask, at, entry, member};
 use crate::lock::{Fate, Holders, Identity};
@@ -38,6 +38,14 @@ impl Who {
         let process = Identity::from_bits((word >> 32) as u32)?;
         Some(Self { process, handle: word as u32 })
     }
+}
+
+/// The row of a member that may join.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    row: u64,
+    /// No other member lives.
+    is_alone: bool,
 }
 
 /// Find out whether a member lives. A word that no member writes counts as dead.
@@ -85,26 +93,23 @@ pub(super) fn bury(file: &ConsumerFile, who: &Membership) -> Result<bool> {
     Ok(buried)
 }
 
-/// Enter a member; the caller holds the claim. `reads` differs between members with different
-/// subscriptions. The member reads what the entries at these `places` name.
+/// Check that a member with this subscription may join, and return its row; the caller holds the
+/// claim. `reads` differs between members with different subscriptions.
 ///
 /// # Errors
 /// `InvalidArgument` when a living member has another subscription, or there are too many.
-pub(super) fn join(
-    file: &ConsumerFile,
-    who: &Membership,
-    me: u64,
-    (reads, places): (u64, &[u64]),
-) -> Result<u64> {
+pub(super) fn room(image: &Image, who: &Membership, (group, reads): (&str, u64)) -> Result<Room> {
     let (mut row, mut is_alone) = (None, true);
+    // Words of another incarnation may name processes of this one, and none of them lives.
+    let is_ours = image.incarnation() == who.incarnation();
     for index in 0..MEMBERS_MAX {
-        let word = file.load(member(index));
-        if word == 0 || !is_alive(who, word) {
+        let (word, its) = image.member(index);
+        if !is_ours || !is_alive(who, word) {
             row = row.or(Some(index));
-        } else if file.load(member(index) + 8) != reads {
+        } else if its != reads {
             let other = Who::of(word).map(|other| who.describe(other.process));
             let what = format!(
-                "{} has this consumer group open with other topics or another pattern. All members \
+                "{} has consumer group {group:?} open with other topics or another pattern. All members \
                  of a group read the same topics; use another group to read others",
                 other.unwrap_or_default()
             );
@@ -112,13 +117,24 @@ pub(super) fn join(
         } else {
             is_alone = false;
         }
-        if word != 0 && row == Some(index) {
-            file.set(member(index), 0)?;
-        }
     }
     let row = row.ok_or_else(|| Error::InvalidArgument {
-        what: format!("this consumer has {MEMBERS_MAX} members; close one"),
+        what: format!("consumer group {group:?} has {MEMBERS_MAX} members; close one"),
     })?;
+    Ok(Room { row, is_alone })
+}
+
+/// Enter a member in this row; the caller holds the claim. The member reads what the entries at these
+/// `places` name.
+pub(super) fn join(
+    file: &ConsumerFile,
+    me: u64,
+    Room { row, is_alone }: Room,
+    (reads, places): (u64, &[u64]),
+) -> Result<u64> {
+    if file.load(member(row)) != 0 {
+        file.set(member(row), 0)?;
+    }
     // Before the row: a living member's entries are always marked as read.
     note_read(file, places, is_alone)?;
     file.set(ask(row), 0)?;

@@ -107,7 +107,7 @@ pub fn group_info(store: &Store, name: &str) -> Result<GroupInfo> {
 /// `SystemCallFailed` when the directory cannot be read.
 pub fn group_names(store: &Store) -> Result<Vec<String>> {
     let dir = store.layout().consumers();
-    let mut names = store.storage().list(&dir).doing("list", &dir)?;
+    let mut names = store.list(&dir)?;
     names.retain(|name| store.layout().consumer(name).is_ok());
     Ok(names)
 }
@@ -301,7 +301,7 @@ pub fn seek_group(
             let what = format!("consumer group {name:?} was deleted and created again meanwhile");
             return Err(Error::InvalidArgument { what });
         }
-        expect_nobody(store, name, &image)?;
+        expect_nobody(store, name, &image, ", or seek there")?;
         let generation = topic.settings().generation;
         let found = (0..image.entries())
             .map(|index| (index, image.entry(index)))
@@ -361,7 +361,7 @@ pub fn delete_group(store: &Store, name: &str) -> Result<()> {
         }
         let is_in_log = match Image::read(store, &path) {
             Ok(Some((_, image))) => {
-                expect_nobody(store, name, &image)?;
+                expect_nobody(store, name, &image, "")?;
                 image.log != [0; 16]
             }
             // A corrupt file may be deleted: no member can have opened it. It does not say which log
@@ -423,7 +423,8 @@ pub(super) fn missing(store: &Store, name: &str) -> Error {
     Error::UnknownGroup { name: name.to_owned(), store: store.path().to_path_buf(), groups }
 }
 
-fn expect_nobody(store: &Store, name: &str, image: &Image) -> Result<()> {
+/// Refuse while a member lives; `or` says what helps beside closing it.
+fn expect_nobody(store: &Store, name: &str, image: &Image, or: &str) -> Result<()> {
     debug_assert_eq!(store.access(), Access::Write);
     let who = store.membership()?;
     if image.incarnation() != who.incarnation() {
@@ -434,8 +435,6 @@ fn expect_nobody(store: &Store, name: &str, image: &Image) -> Result<()> {
     };
     let holder = Who::of(alive).map(|member| who.describe(member.process)).unwrap_or_default();
     Err(Error::InvalidArgument {
-        what: format!(
-            "consumer group {name:?} is open in {holder}; close it there first, or seek there"
-        ),
+        what: format!("consumer group {name:?} is open in {holder}; close it there first{or}"),
     })
 }

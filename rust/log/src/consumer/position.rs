@@ -51,7 +51,6 @@ impl Finder {
         let Some(wanted) = offset.checked_sub(1) else { return Ok(bare) };
         let block = match self.block(topic, partition, wanted) {
             Err(Error::CorruptData { .. }) => {
-                (self.cursor, self.last) = (None, None);
                 let end = topic.log().committed().unwrap_or_default();
                 return Ok((bare.0, end));
             }
@@ -92,31 +91,41 @@ impl Finder {
             return Ok(Some(last));
         }
         let near = self.last.is_some_and(|last| (last.end..last.end + NEAR).contains(&wanted));
-        if !near || self.cursor.is_none() {
-            if wanted < topic.first(partition)? {
-                return Ok(None);
-            }
-            let number = topic.settings().number + partition;
-            self.cursor = Some(topic.log().cursor_at(number, wanted, Check::Header)?);
+        let cursor = self.cursor.take().filter(|_| near);
+        // Between the last position and this one, records may be trimmed: then it is looked up.
+        if let Some(Ok(true)) = cursor.map(|cursor| self.walk(cursor, wanted)) {
+            return Ok(self.last);
         }
-        let Some(cursor) = &mut self.cursor else { return Ok(None) };
+        self.last = None;
+        if wanted < topic.first(partition)? {
+            return Ok(None);
+        }
+        let number = topic.settings().number + partition;
+        self.walk(topic.log().cursor_at(number, wanted, Check::Header)?, wanted)?;
+        Ok(self.last)
+    }
+
+    /// Walk to the block of a record, and remember it; return false where the log does not have it.
+    fn walk(&mut self, mut cursor: BlockCursor, wanted: u64) -> Result<bool> {
         while let Some(block) = cursor.next_block()? {
-            if block.end() > wanted {
-                let before = Before {
-                    first: block.first(),
-                    end: block.end(),
-                    crc: block.body_crc(),
-                    time_us: block.appended_ns() / 1000,
-                    address: block.address(),
-                    is_compacted: block.is_compacted(),
-                };
-                let found = (before.first..before.end).contains(&wanted);
-                self.last = found.then_some(before);
-                return Ok(self.last);
+            if block.end() <= wanted {
+                continue;
             }
+            let before = Before {
+                first: block.first(),
+                end: block.end(),
+                crc: block.body_crc(),
+                time_us: block.appended_ns() / 1000,
+                address: block.address(),
+                is_compacted: block.is_compacted(),
+            };
+            let found = (before.first..before.end).contains(&wanted);
+            if found {
+                (self.cursor, self.last) = (Some(cursor), Some(before));
+            }
+            return Ok(found);
         }
-        (self.cursor, self.last) = (None, None);
-        Ok(None)
+        Ok(false)
     }
 }
 

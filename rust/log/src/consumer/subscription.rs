@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::file::{Attached, attach};
+use super::file::{Attached, attach, find};
 use super::handle::{AssignedPartition, GroupMember, begin, expect_room, lanes_of, wanted_of};
 use super::{log_cursors, members};
 use crate::error::{Error, Result};
@@ -83,7 +83,8 @@ impl TopicPattern {
             }
             match Topic::open(store, &name, &options) {
                 Ok(topic) => found.push(topic.with_visibility(visibility)),
-                Err(Error::UnknownTopic { .. }) => {} // it was deleted since
+                // It was deleted since.
+                Err(Error::UnknownTopic { .. } | Error::TopicDeleted { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -137,10 +138,15 @@ impl GroupMember {
         (visibility, start): (Visibility, Start),
         home: Option<&Topic>,
     ) -> Result<Self> {
-        let topics = pattern.topics(store, visibility, |_| false)?;
-        let (pattern, looked) = (pattern.clone(), None);
-        let subscription = Subscription::Pattern { pattern, visibility, looked };
-        Self::join(store, group, subscription, topics, start, home)
+        loop {
+            let topics = pattern.topics(store, visibility, |_| false)?;
+            let (pattern, looked) = (pattern.clone(), None);
+            let subscription = Subscription::Pattern { pattern, visibility, looked };
+            match Self::join(store, group, subscription, topics.clone(), start, home) {
+                Err(Error::TopicDeleted { .. }) if topics.iter().any(Topic::is_deleted) => {}
+                joined => return joined,
+            }
+        }
     }
 
     /// Get its pattern; `None` where its topics were named.
@@ -181,7 +187,13 @@ impl GroupMember {
         };
         let found = pattern.topics(&self.file.store, visibility, is_known)?;
         if !found.is_empty() {
-            self.add(found)?;
+            match self.add(found.clone()) {
+                // One was deleted meanwhile: the next look finds the others.
+                Err(Error::TopicDeleted { .. }) if found.iter().any(Topic::is_deleted) => {
+                    return Ok(());
+                }
+                added => added?,
+            }
         }
         if let Subscription::Pattern { looked, .. } = &mut self.subscription {
             *looked = Some(Instant::now());
@@ -228,7 +240,8 @@ impl GroupMember {
             if let Some(home) = home {
                 expect_room(home, &self.group, &wanted)?;
             }
-            let attached = attach(&store, who, (&self.group, me), &wanted, home, begin)?;
+            let found = find(&store, &self.group, home)?;
+            let attached = attach(&store, (who, me), found, &wanted, begin)?;
             if let Some(home) = home.filter(|_| !attached.gone.is_empty()) {
                 log_cursors::forget(home, &self.group, Some(&attached.gone))?;
             }

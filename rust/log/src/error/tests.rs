@@ -37,3 +37,26 @@ fn an_entry_of_a_kind_that_only_a_newer_falaj_knows_is_told_by_its_number() {
         "/s/00.log at byte 8192 needs a newer falaj (an entry of kind 9): upgrade to read it"
     );
 }
+
+#[test]
+fn an_expected_offset_beyond_the_end_is_not_told_as_the_append_of_another() {
+    let said = |expected, partition| {
+        let topic = "orders".to_owned();
+        Error::OffsetConflict { topic, partition, expected, next: 3 }.to_string()
+    };
+    assert!(said(2, 0).starts_with("another append to topic \"orders\" came first"));
+    assert_eq!(
+        said(7, 1),
+        "the next offset of topic \"orders\", partition 1, is 3, not 7, which lies beyond the end: \
+         nothing was appended; read up to the end and decide again"
+    );
+}
+
+#[test]
+fn what_was_opened_for_reading_is_named_by_its_store_and_not_by_the_directory_of_a_log() {
+    let said = |path: &str| Error::NotWritable { path: path.into() }.to_string();
+    let log = format!("/srv/logs/logs/orders@{}", "0".repeat(32));
+    assert!(said(&log).starts_with("/srv/logs was opened for reading"));
+    assert!(said("/srv/logs/events").starts_with("/srv/logs/events was opened for reading"));
+    assert!(said("/srv/logs/a@b").starts_with("/srv/logs/a@b was opened for reading"));
+}

@@ -380,14 +380,22 @@ impl Log {
     /// Convert an error of a deleted log: missing files are then no corruption.
     #[cold]
     fn unless_deleted(&self, error: Error) -> Error {
-        // A reader may come so late that it never saw the page. A log's directory is removed only
-        // with its topic, and its name is never given again.
-        let vanished = || {
-            let stat = self.storage.stat(&self.dir);
-            self.control.get().is_none()
-                && stat.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        let is_missing = |path: &Path| {
+            let stat = self.storage.stat(path);
+            stat.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         };
-        if self.is_deleted() || vanished() { self.deleted() } else { error }
+        if self.is_deleted() {
+            return self.deleted();
+        }
+        // A reader may come so late that it never saw the page. A log's directory is removed only
+        // with its topic, and its name is never given again; or with the whole store.
+        if self.control.get().is_some() || !is_missing(&self.dir) {
+            return error;
+        }
+        if self.dir.parent().is_some_and(is_missing) {
+            return Error::FilesRemoved { path: self.dir.clone() };
+        }
+        self.deleted()
     }
 
     /// Make the error for a log that was deleted while in use.

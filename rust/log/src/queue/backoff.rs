@@ -45,8 +45,14 @@ impl Backoff {
     /// Make sure that a job may wait so long.
     ///
     /// # Errors
-    /// `InvalidArgument` for delays of more than 136 years.
+    /// `InvalidArgument` for delays of more than 136 years, and for a longest delay below the first one.
     pub fn check(&self) -> Result<()> {
+        if self.longest < self.first {
+            let (first, longest) = (self.first, self.longest);
+            return Err(Error::invalid(format!(
+                "the longest delay of a backoff is at least its first, and {longest:?} is below {first:?}"
+            )));
+        }
         if self.longest.as_secs() < 1 << 32 {
             return Ok(());
         }

@@ -12,6 +12,7 @@ use super::{
     redrive, topic_of,
 };
 use crate::error::{Error, IoResult, Result};
+use crate::format::queue::ATTEMPTS_MAX;
 use crate::format::record::NewRecord;
 use crate::store::Store;
 use crate::topic::{Record, Topic};
@@ -154,11 +155,28 @@ impl QueueBuilder {
         Self { create, ..self }
     }
 
+    /// Refuse dead letters that would not be given up.
+    fn expect_letters(&self, topic: &Topic) -> Result<()> {
+        let Some((most, letters)) = &self.dead_letters else { return Ok(()) };
+        if !(1..=ATTEMPTS_MAX).contains(most) {
+            return Err(Error::invalid(format!(
+                "a queue gives jobs up after 1 to {ATTEMPTS_MAX} attempts, not {most}"
+            )));
+        }
+        if letters.settings().generation == topic.settings().generation {
+            return Err(Error::invalid(format!(
+                "topic {:?} is that of the queue: dead letters would become jobs again; name another topic",
+                topic.name()
+            )));
+        }
+        Ok(())
+    }
+
     /// Open the queue.
     ///
     /// # Errors
     /// `UnknownQueue` if it does not exist and may not be created. `InvalidArgument` for a topic
-    /// with several partitions. `SettingsMismatch` if the queue has another topic or order.
+    /// with several partitions, and for dead letters in the queue's own topic or after 0 attempts. `SettingsMismatch` if the queue has another topic or order.
     /// `InvalidName`, `NotWritable`, `CorruptData`, `UnsupportedVersion`, `NoSpace`, `LockTimeout`,
     /// `SystemCallFailed`.
     pub fn open(self) -> Result<Queue> {
@@ -167,13 +185,14 @@ impl QueueBuilder {
         }
         let own = topic_of(&self.store, &self.name)?;
         let named = || self.store.topic(own.as_deref().unwrap_or(&self.name));
+        if let Some(backoff) = &self.backoff {
+            backoff.check()?;
+        }
         let topic = self.topic.clone().map_or_else(named, Ok)?;
+        self.expect_letters(&topic)?;
         let options = QueueOptions { ordered: self.ordered, ..QueueOptions::default() };
         let file = QueueFile::open(&topic, &self.name, options)?;
         let Self { lease, backoff, dead_letters, .. } = self;
-        if let Some(backoff) = &backoff {
-            backoff.check()?;
-        }
         Ok(Queue { shared: Arc::new(Shared { file, topic, lease, backoff, dead_letters }) })
     }
 }

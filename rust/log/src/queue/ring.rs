@@ -19,7 +19,8 @@ use super::{Lease, Now};
 /// Number of done jobs that may wait until their records are on disk; then the queue syncs.
 const LAG_MIN: u64 = 1 << 16;
 /// Why a job that is done cannot be settled.
-const DONE: &str = "it is done already: settle a job once, and drop this result";
+const DONE: &str =
+    "it is done already, or its record was deleted: settle a job once, and drop this result";
 
 /// A state file whose lock is held.
 pub(super) struct Ring<'a> {
@@ -121,7 +122,7 @@ impl<'a> Ring<'a> {
     /// Lease up to `n` jobs until a deadline: first those that came back, then records below `end` that
     /// were never delivered. A suspect job comes alone, and only if `may_suspect`. It has the batch to
     /// itself, so that the next death accuses no other job. `lane` gives the lane of a record, where
-    /// keys keep an order. The loop ends, whatever the heap says: each turn leases, removes or delays a
+    /// keys keep an order. Without one, compaction removed the record, and its job is done. The loop ends, whatever the heap says: each turn leases, removes or delays a
     /// job that was due.
     pub(super) fn take(
         &mut self,
@@ -129,7 +130,7 @@ impl<'a> Ring<'a> {
         end: u64,
         deadline: u64,
         now: Now,
-        lane: &dyn Fn(u64) -> Result<u64>,
+        lane: &dyn Fn(u64) -> Result<Option<u64>>,
     ) -> Result<Vec<Lease>> {
         let mut out = Vec::with_capacity(n.min(1024));
         if let Some(before) = self.due.holder_before(self.me) {
@@ -186,7 +187,19 @@ impl<'a> Ring<'a> {
             let found = self.file.entry(offset);
             let mark = match self.file.parts().ordered.then(|| lane(offset)) {
                 None => 0,
-                Some(Ok(mark)) => mark,
+                Some(Ok(Some(mark))) => mark,
+                Some(Ok(None)) => {
+                    // A newer record of its key replaced it, and its own key is not known any more. A
+                    // reader of the old file would deliver it beside another job of its key.
+                    self.ends.head += 1;
+                    self.file.put(
+                        offset,
+                        &found,
+                        JobEntry { state: State::Done, ..JobEntry::FRESH },
+                    )?;
+                    self.due.add(at::DONE, 1)?;
+                    continue;
+                }
                 // Jobs that are leased already must be returned to the caller; the next take meets the
                 // same error.
                 Some(Err(_)) if !out.is_empty() => break,

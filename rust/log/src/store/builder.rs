@@ -93,8 +93,8 @@ impl StoreBuilder {
     /// run.
     ///
     /// # Errors
-    /// `NotAStore`, `LockTimeout`; without a dry run also those of [`Store::open`]. Errors in a
-    /// single log or topic are in the report.
+    /// `StoreNotFound`, `NotAStore`, `LockTimeout`; without a dry run also those of [`Store::open`].
+    /// Errors in a single log or topic are in the report.
     ///
     /// # Examples
     /// ```

@@ -46,7 +46,8 @@ impl Catalog {
     /// Read a store.
     ///
     /// # Errors
-    /// `NotAStore` when the directory has neither `falaj.json` nor other parts of a store.
+    /// `StoreNotFound` when there is no directory. `NotAStore` when it has neither `falaj.json` nor
+    /// other parts of a store.
     /// `SystemCallFailed` when a directory cannot be listed. `UnsupportedVersion` or
     /// `OutdatedFormat` for a store of another format version.
     pub(super) fn read(storage: &Arc<dyn Storage>, root: &Path) -> Result<Self> {
@@ -128,9 +129,14 @@ fn no_settings(storage: &dyn Storage, layout: &Layout) -> Result<Result<StoreSet
     if holds(top::TOPICS) && holds(top::LOGS) {
         return Ok(Err(Error::corrupt(&layout.settings(), 0, "falaj.json is missing")));
     }
-    let there = files::stat(storage, &layout.root_itself())?.is_some();
-    let why = if there { "it holds no falaj.json" } else { "there is nothing here" };
-    Err(Error::NotAStore { path: root.to_path_buf(), why: why.to_owned() })
+    let path = root.to_path_buf();
+    Err(match files::stat(storage, &layout.root_itself())? {
+        Some(_) => Error::NotAStore { path, why: "it holds no falaj.json".to_owned() },
+        None => {
+            let why = "the directory does not exist; check the path".to_owned();
+            Error::StoreNotFound { path, why }
+        }
+    })
 }
 
 fn topics(storage: &dyn Storage, layout: &Layout) -> Result<Vec<(String, Result<TopicSettings>)>> {

@@ -8,9 +8,9 @@ use std::sync::{Arc, OnceLock};
 
 use super::configure::differ;
 use super::options::CODEC;
-use super::topics::read_settings;
+use super::topics::{read_settings, topic_gone};
 use super::{Layout, Store};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::settings::TopicSettings;
 use crate::storage::Storage;
 
@@ -46,15 +46,15 @@ impl TopicCodec {
     /// Return its name; `None` as long as no program has named it. Then the topic has no records.
     ///
     /// # Errors
-    /// [`Error::SettingsMismatch`] where the opening asked for another one; [`Error::TopicDeleted`],
-    /// [`Error::CorruptData`], [`Error::SystemCallFailed`].
+    /// [`crate::Error::SettingsMismatch`] where the opening asked for another one;
+    /// [`crate::Error::TopicDeleted`], [`crate::Error::CorruptData`], [`crate::Error::SystemCallFailed`].
     pub fn read(&self) -> Result<Option<&str>> {
         if let Some(name) = self.named.get() {
             return Ok(Some(name));
         }
         let found = read_settings(&*self.storage, &self.layout, &self.topic)?;
         let Some(found) = found.filter(|found| found.generation == self.generation) else {
-            return Err(Error::TopicDeleted { name: self.topic.clone() });
+            return Err(topic_gone(&*self.storage, &self.layout, &self.topic));
         };
         if found.codec_unnamed { Ok(None) } else { self.know(found.codec).map(Some) }
     }
@@ -88,7 +88,7 @@ impl Store {
     /// only come from a foreign copy of its settings; no codec has encoded its records.
     ///
     /// # Errors
-    /// [`Error::SettingsMismatch`] if another program has named another codec, and the errors of
+    /// [`crate::Error::SettingsMismatch`] if another program has named another codec, and the errors of
     /// [`Store::configure_topic`].
     pub(crate) fn name_codec(
         &self,

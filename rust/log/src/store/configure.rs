@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use std::fmt;
 
-use super::topics::read_settings;
+use super::topics::{read_settings, topic_gone};
 use super::{Store, files};
 use crate::canary::{Canary, planted};
 use crate::error::{DecodedIn, Error, IoResult, Result};
@@ -268,12 +268,12 @@ impl Store {
         let found = read_settings(shared.storage(), &shared.layout, name)?;
         let Some(mut topic) = found else {
             return Err(match of {
-                Some(_) => Error::TopicDeleted { name: name.to_owned() },
+                Some(_) => topic_gone(shared.storage(), &shared.layout, name),
                 None => shared.no_such_topic(name),
             });
         };
         if of.is_some_and(|of| of != topic.generation) {
-            return Err(Error::TopicDeleted { name: name.to_owned() });
+            return Err(topic_gone(shared.storage(), &shared.layout, name));
         }
         let changed = change(topic.clone())?;
         if changed != topic {
@@ -348,6 +348,18 @@ impl Store {
             return Err(Error::NotAStore { path, why });
         };
         StoreSettings::decode(&bytes).in_file(&path, 0)
+    }
+
+    /// Return the error that another store has taken this one's place, where that is so. Its files are not corrupt
+    /// then.
+    #[cold]
+    pub(crate) fn replaced_or(&self, error: Error) -> Error {
+        match self.stored_settings() {
+            Ok(stored) if stored.id != self.settings().id => {
+                Error::LockFileReplaced { path: self.layout().settings() }
+            }
+            _ => error,
+        }
     }
 
     fn put_over(&self, path: &std::path::Path, bytes: &[u8]) -> Result<()> {

@@ -143,9 +143,15 @@ impl Store {
         }
         // Declared before the log, so dropped after it.
         let _closing;
-        let log = self.open_log(topic)?;
+        let log = match self.open_log(topic) {
+            Err(_) if is_gone(self, topic) => return Ok(true),
+            log => log?,
+        };
         _closing = self.closing(&log)?;
-        log.has_end(topic.number + partition, next, checksum)
+        match log.has_end(topic.number + partition, next, checksum) {
+            Err(_) if is_gone(self, topic) => Ok(true),
+            found => found,
+        }
     }
 
     /// Read the settings of all topics. The number is equal for two reads if no topic changed in

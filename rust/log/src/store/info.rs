@@ -156,6 +156,7 @@ impl Store {
             Err(Error::InvalidName { .. } | Error::UnknownTopic { .. }) => {
                 return Err(self.shared.no_such_topic(name));
             }
+            Err(error @ Error::FilesRemoved { .. }) => return Err(error),
             settings => settings,
         };
         let partitions = match &settings {

@@ -81,7 +81,7 @@ impl Opening<'_> {
         let settings = match self.settings()? {
             Some(settings) => settings,
             None if !self.options.create => {
-                return Err(self.missing("allow to create it, or check the path")?);
+                return Err(self.missing("check the path, or let this call create a store")?);
             }
             None => self.create(patience)?,
         };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::layout::with_ending;
+use super::topics::expect_store;
 use super::{Store, files, registry};
 use crate::error::{IoResult, Result};
 use crate::segment::index::write_file;
@@ -24,6 +25,9 @@ impl Store {
     #[doc(hidden)]
     pub fn queues(&self) -> Result<Vec<String>> {
         let names = files::list_if_there(self.storage().as_ref(), &self.layout().queues())?;
+        if names.is_empty() {
+            expect_store(self.storage().as_ref(), self.layout())?;
+        }
         Ok(names.into_iter().filter(|name| self.layout().queue(name).is_ok()).collect())
     }
 

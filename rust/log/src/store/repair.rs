@@ -98,8 +98,8 @@ impl Store {
 /// Find out how to repair a store, and repair it unless this is a dry run.
 ///
 /// # Errors
-/// `NotAStore`, `UnsupportedVersion`, `OutdatedFormat`, `LockTimeout`; without dry run also those
-/// of [`Store::open`]. Errors of a single log or topic are in the report.
+/// `StoreNotFound`, `NotAStore`, `UnsupportedVersion`, `OutdatedFormat`, `LockTimeout`; without dry
+/// run also those of [`Store::open`]. Errors of a single log or topic are in the report.
 pub fn repair(
     storage: Arc<dyn Storage>,
     path: &Path,

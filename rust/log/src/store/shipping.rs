@@ -157,8 +157,14 @@ impl Store {
             return Ok(Some(open));
         }
         let topics = self.topics()?.into_iter().filter_map(|(_, topic)| topic.ok());
-        let mut of_log = topics.filter(|topic| topic.log_generation == generation);
-        of_log.next().map(|topic| self.open_log(&topic)).transpose()
+        for topic in topics.filter(|topic| topic.log_generation == generation) {
+            match self.open_log(&topic) {
+                // It was deleted since the topics were listed.
+                Err(_) if self.is_gone(&topic) => {}
+                log => return log.map(Some),
+            }
+        }
+        Ok(None)
     }
 }
 

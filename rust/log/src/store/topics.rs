@@ -85,6 +85,18 @@ impl Store {
         }
     }
 
+    /// List the names in a directory that each store has; if the store was removed, that is the
+    /// error.
+    pub(crate) fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        self.shared.list(dir)
+    }
+
+    /// Make the error for a topic that is gone, though a handle of it is open.
+    #[cold]
+    pub(crate) fn topic_gone(&self, name: &str) -> Error {
+        topic_gone(self.shared.storage(), self.layout(), name)
+    }
+
     /// List all topics, sorted by name; a corrupt one does not hide the others.
     ///
     /// # Errors
@@ -100,7 +112,7 @@ impl Store {
     /// # Errors
     /// When the directory cannot be read.
     pub(crate) fn listed_topics(&self) -> Result<Vec<String>> {
-        let names = files::list(self.storage().as_ref(), &self.layout().topics())?;
+        let names = self.list(&self.layout().topics())?;
         Ok(names.into_iter().filter(|name| self.layout().topic(name).is_ok()).collect())
     }
 
@@ -261,7 +273,16 @@ impl StoreInner {
         Ok(topic)
     }
 
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let removed = || expect_store(self.storage(), &self.layout).err();
+        files::list(self.storage(), dir).map_err(|error| removed().unwrap_or(error))
+    }
+
+    /// Make the error for a name that no topic has; if the store was removed, that is the error.
     pub(super) fn no_such_topic(&self, name: &str) -> Error {
+        if let Err(removed) = expect_store(self.storage(), &self.layout) {
+            return removed;
+        }
         let topics = files::list(self.storage(), &self.layout.topics()).unwrap_or_default();
         let there = topics.into_iter().filter(|topic| self.layout.topic(topic).is_ok()).collect();
         Error::UnknownTopic {
@@ -294,7 +315,7 @@ impl StoreInner {
     }
 
     pub(super) fn all_topics(&self) -> Result<Vec<(String, Result<TopicSettings>)>> {
-        let names = files::list(self.storage(), &self.layout.topics())?;
+        let names = self.list(&self.layout.topics())?;
         let names = names.into_iter().filter(|name| self.layout.topic(name).is_ok());
         Ok(names
             .filter_map(|name| {
@@ -355,6 +376,25 @@ pub(super) fn decode_settings(bytes: &[u8], name: &str, path: &Path) -> Result<T
         return Err(Error::corrupt(path, 0, "settings that no topic can have"));
     }
     Ok(topic)
+}
+
+/// Make the error for a topic that is gone, though a handle of it is open; if the store was
+/// removed, that is the error.
+#[cold]
+pub(crate) fn topic_gone(storage: &dyn Storage, layout: &Layout, name: &str) -> Error {
+    let deleted = Error::TopicDeleted { name: name.to_owned() };
+    expect_store(storage, layout).err().unwrap_or(deleted)
+}
+
+/// Check that the store was not removed: its settings go with it, and nothing else removes them.
+///
+/// # Errors
+/// `FilesRemoved`, `SystemCallFailed`.
+pub(super) fn expect_store(storage: &dyn Storage, layout: &Layout) -> Result<()> {
+    match files::stat(storage, &layout.settings())? {
+        Some(_) => Ok(()),
+        None => Err(Error::FilesRemoved { path: layout.root().to_path_buf() }),
+    }
 }
 
 /// Return true if the topic of a generation is known to be gone: deleted, or another one has its

@@ -46,7 +46,8 @@ impl Unfinished {
         sweep(storage, destination);
         for _ in 0..TRIES {
             let path = place(storage, destination)?;
-            make_new(storage, &path, modes.directory)?;
+            // Errors name what was asked for, and no directory beside it.
+            storage.create_dir(&path, modes.directory).doing("create", destination)?;
             match hold(storage, &path, modes.lock) {
                 Ok(Held::Ours(_claim)) => {
                     let destination = destination.to_path_buf();
@@ -86,7 +87,7 @@ impl Unfinished {
             let is_left = match storage.create_dir(&path, modes.directory) {
                 Ok(()) => false,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => true,
-                Err(error) => return Err(Error::io("create", &path, error)),
+                Err(error) => return Err(Error::io("create", destination, error)),
             };
             let Some(stat) = files::stat(storage, &path)? else { continue };
             // A link leads to another owner's directory.

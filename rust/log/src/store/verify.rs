@@ -77,8 +77,8 @@ impl Store {
 /// Verify as [`Store::verify`], without opening the store.
 ///
 /// # Errors
-/// `NotAStore`; `UnknownTopic` for a missing topic; `SystemCallFailed` when a directory cannot be
-/// listed; the errors of `progress`. All else is a finding.
+/// `StoreNotFound`, `NotAStore`; `UnknownTopic` for a missing topic; `SystemCallFailed` when a
+/// directory cannot be listed; the errors of `progress`. All else is a finding.
 pub fn verify(
     storage: &Arc<dyn Storage>,
     root: &Path,

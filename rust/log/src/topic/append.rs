@@ -6,10 +6,10 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::format::checksum::{crc32, crc32_of};
 use crate::format::record::{BodyWriter, NewRecord, RecordLead};
-use crate::log::{Appended, Log, NewBlock, Precondition, Wait};
+use crate::log::{self, Appended, Log, NewBlock, Wait};
 
 use super::read::topic_error;
-use super::{SyncMode, Topic};
+use super::{Precondition, SyncMode, Topic};
 
 /// Bytes that a thread keeps for encoding; it frees what a large block needed beyond them.
 const KEPT: usize = 1 << 20;
@@ -216,6 +216,7 @@ impl Topic {
         if parts.is_empty() || parts.iter().any(|(_, body)| body.count() == 0) {
             return Err(nothing());
         }
+        let preconditions = self.own(preconditions)?;
         let refused = self.refusal(sync)?;
         let interval = self.is_interval(sync);
         let mut blocks = Vec::with_capacity(parts.len());
@@ -233,7 +234,7 @@ impl Topic {
             ));
         }
         let mut firsts = vec![0; blocks.len()];
-        let appended = append_or_repeat(&self.log, refused, preconditions, &blocks, &mut firsts);
+        let appended = append_or_repeat(&self.log, refused, &preconditions, &blocks, &mut firsts);
         let appended = appended.map_err(|error| topic_error(error, &self.settings))?;
         let ranges = firsts.iter().zip(&blocks);
         let ranges = ranges.map(|(first, block)| *first..first + u64::from(block.count));
@@ -380,7 +381,7 @@ pub(super) fn new_block(
 pub(super) fn append_or_repeat(
     log: &Log,
     refused: Option<Error>,
-    preconditions: &[Precondition<'_>],
+    preconditions: &[log::Precondition<'_>],
     blocks: &[NewBlock<'_>],
     firsts: &mut [u64],
 ) -> Result<Appended> {

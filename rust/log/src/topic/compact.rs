@@ -119,7 +119,7 @@ impl Topic {
             }
         }
         let Some(own) = own else {
-            return Err(Error::TopicDeleted { name: self.name().to_owned() });
+            return Err(self.store.topic_gone(self.name()));
         };
         let name = self.name();
         if !own.compacted {

@@ -9,10 +9,10 @@ use std::ops::{Bound, Range, RangeBounds};
 use std::time::{Duration, SystemTime};
 
 use super::partitioner::partition_for_key;
-use super::{Follow, Record, Scan, ScanRange, Start, Topic};
+use super::{Follow, Precondition, Record, Scan, ScanRange, Start, Topic};
 use crate::error::{Error, Result};
 use crate::format::record::{NewRecord, ns_since_1970};
-use crate::log::{Precondition, Wait};
+use crate::log::Wait;
 use crate::store::RetentionChange;
 
 /// The place of a record in a topic.
@@ -117,13 +117,7 @@ impl Topic {
 
     /// Return the partition of a record without a key: a repeat must find the first record.
     fn keyless(&self, preconditions: &[Precondition<'_>]) -> u32 {
-        let named = preconditions.iter().find_map(|it| match it {
-            Precondition::NextOffset { topic, .. } => topic.checked_sub(self.settings.number),
-            Precondition::Producer(of) => {
-                Some(partition_for_key(of.name().as_bytes(), self.partitions()))
-            }
-            Precondition::Token(_) | Precondition::Cursor(_) | Precondition::Finish { .. } => None,
-        });
+        let named = preconditions.first().map(|first| first.partition);
         named.unwrap_or_else(|| self.partition_for(&NewRecord::default()))
     }
 
@@ -367,7 +361,7 @@ impl Topic {
     /// ```
     pub fn properties(&self) -> Result<BTreeMap<String, String>> {
         let of = &self.settings;
-        let gone = || Error::TopicDeleted { name: of.name.clone() };
+        let gone = || self.store.topic_gone(&of.name);
         let found = self.store.topic_settings(&of.name).map_err(|error| match error {
             Error::UnknownTopic { .. } => gone(),
             error => error,

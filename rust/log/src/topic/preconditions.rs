@@ -1,7 +1,8 @@
 //! Conditional and idempotent appends: only at an expected offset, and only once.
 //!
 //! Owns the preconditions by the names that users of a topic know: partitions and producers. The log checks
-//! them under its lock ([`Precondition`]).
+//! them under its lock ([`crate::log::Precondition`]). Invariant: a topic takes its own preconditions alone, since the
+//! log knows topics by numbers, and those of another log mean other topics.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,11 +10,11 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::format::record::NewRecord;
 use crate::format::state::{After, ProducerName, SequenceSpan};
-use crate::log::{Appended, Precondition};
+use crate::log::{self, Appended};
 
 use super::append::{append_or_repeat, with_encoded};
 use super::read::topic_error;
-use super::{SyncMode, Topic};
+use super::{SyncMode, Topic, partition_for_key};
 
 /// Longest name of a producer, bytes.
 pub const MAX_PRODUCER_NAME: usize = 1 << 10;
@@ -35,6 +36,17 @@ pub struct KnownProducer {
     pub expiring: bool,
 }
 
+/// A condition of an append to a topic. [`Topic::expect_offset`] and [`Topic::expect_sequence`] make it, and no other
+/// topic takes it.
+#[derive(Clone, Debug)]
+pub struct Precondition<'a> {
+    /// Generation of the topic that made it.
+    generation: [u8; 16],
+    /// The partition that it names, or which its producer chooses for records without a key.
+    pub(super) partition: u32,
+    it: log::Precondition<'a>,
+}
+
 impl Topic {
     /// Require that the next record of a partition gets this offset: no other append came since its
     /// end was read. Otherwise the append fails with `OffsetConflict`.
@@ -43,7 +55,8 @@ impl Topic {
     /// `InvalidArgument` for a missing partition.
     #[doc(hidden)]
     pub fn expect_offset_in(&self, partition: u32, offset: u64) -> Result<Precondition<'static>> {
-        Ok(Precondition::NextOffset { topic: self.number(partition)?, offset })
+        let it = log::Precondition::NextOffset { topic: self.number(partition)?, offset };
+        Ok(Precondition { generation: self.settings.generation, partition, it })
     }
 
     /// Give an append a sequence of a producer, or several. A repeated sequence is not appended
@@ -59,8 +72,9 @@ impl Topic {
         producer: impl Into<ProducerName<'a>>,
         sequences: impl Into<SequenceSpan>,
     ) -> Result<Precondition<'a>> {
-        let (producer, span) = checked(producer.into(), sequences.into())?;
-        Ok(Precondition::producer(producer, span, self.numbers()))
+        let producer = producer.into();
+        let partition = partition_for_key(producer.name().as_bytes(), self.partitions());
+        self.sequence((producer, sequences.into()), self.numbers(), partition)
     }
 
     /// Do as [`Topic::expect_sequence`], with sequences that rise in this partition alone.
@@ -74,8 +88,37 @@ impl Topic {
         sequences: impl Into<SequenceSpan>,
     ) -> Result<Precondition<'a>> {
         let number = self.number(partition)?;
-        let (producer, span) = checked(producer.into(), sequences.into())?;
-        Ok(Precondition::producer(producer, span, number..number + 1))
+        self.sequence((producer.into(), sequences.into()), number..number + 1, partition)
+    }
+
+    fn sequence<'a>(
+        &self,
+        (producer, span): (ProducerName<'a>, SequenceSpan),
+        numbers: Range<u32>,
+        partition: u32,
+    ) -> Result<Precondition<'a>> {
+        let (producer, span) = checked(producer, span)?;
+        let it = log::Precondition::producer(producer, span, numbers);
+        Ok(Precondition { generation: self.settings.generation, partition, it })
+    }
+
+    /// Return preconditions of this topic as its log knows them.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for one of another topic.
+    pub(super) fn own<'a>(
+        &self,
+        preconditions: &[Precondition<'a>],
+    ) -> Result<Vec<log::Precondition<'a>>> {
+        let own = |of: &Precondition<'a>| match of.generation == self.settings.generation {
+            true => Ok(of.it.clone()),
+            false => Err(Error::invalid(format!(
+                "one of these preconditions is another topic's, and topic {:?} takes its own alone: call its \
+                 expect_offset or expect_sequence; for several topics use a transaction",
+                self.name()
+            ))),
+        };
+        preconditions.iter().map(own).collect()
     }
 
     /// Append a record if these preconditions hold; return its offset, or that of the record it
@@ -110,12 +153,13 @@ impl Topic {
         preconditions: &[Precondition<'_>],
         sync: Option<SyncMode>,
     ) -> Result<Appended> {
+        let preconditions = self.own(preconditions)?;
         let refused = self.refusal(sync)?;
         let number = self.number(partition)?;
         with_encoded(std::slice::from_ref(record), |encoded| {
             // Its checksum must not be computed under the lock.
             let block = encoded.block(number, self.is_interval(sync)).sealed();
-            append_or_repeat(&self.log, refused, preconditions, &[block], &mut [0])
+            append_or_repeat(&self.log, refused, &preconditions, &[block], &mut [0])
         })
         .map_err(|error| topic_error(error, &self.settings))
     }

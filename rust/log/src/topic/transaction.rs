@@ -46,9 +46,9 @@ use super::{SyncMode, Topic};
 pub struct Transaction {
     store: Store,
     sync: Option<SyncMode>,
-    /// A topic of the log that all records go to.
-    home: Option<Topic>,
     parts: Vec<Part>,
+    /// A topic of its log, unless its first record names one.
+    home: Option<Topic>,
     conditions: BTreeMap<u32, Condition>,
     /// Topics that it finishes.
     finished: Vec<Topic>,
@@ -171,7 +171,7 @@ impl Transaction {
         record: &NewRecord<'_>,
     ) -> Result<()> {
         let number = topic.number(partition)?;
-        self.write_to_log_of(topic)?;
+        self.expect_log_of(topic)?;
         let is_its = |part: &Part| part.topic.settings.number + part.partition == number;
         let found = self.parts.iter().rposition(is_its);
         let at = found.unwrap_or_else(|| {
@@ -329,7 +329,7 @@ impl Transaction {
     /// Return the log that it writes to, once that is known.
     #[doc(hidden)]
     pub fn log(&self) -> Option<&Arc<Log>> {
-        self.home.as_ref().map(|home| &home.log)
+        self.home().map(|home| &home.log)
     }
 
     /// Count its records.
@@ -341,7 +341,7 @@ impl Transaction {
     #[doc(hidden)]
     pub fn sync_mode(&self) -> SyncMode {
         let of_parts = self.parts.iter().map(|part| part.topic.sync).max();
-        let of_home = || self.home.as_ref().map(|home| home.sync);
+        let of_home = || self.home().map(|home| home.sync);
         self.sync.or(of_parts).or_else(of_home).unwrap_or_default()
     }
 
@@ -358,7 +358,7 @@ impl Transaction {
     /// otherwise as [`Topic::append`]. Nothing was appended then, and it can be committed again.
     /// `DurabilityUnknown`: it is visible, and perhaps not on disk.
     pub fn commit(&mut self) -> Result<Committed> {
-        let (sync, home) = (self.sync_mode(), self.home.clone());
+        let (sync, home) = (self.sync_mode(), self.home().cloned());
         let committed = self.commit_visible()?;
         if let Some(home) = home {
             let Committed { end, is_repeat, .. } = committed;
@@ -374,7 +374,7 @@ impl Transaction {
     /// As [`Transaction::commit`], without `DurabilityUnknown`.
     #[doc(hidden)]
     pub fn commit_visible(&mut self) -> Result<Committed> {
-        let refused = match &self.home {
+        let refused = match self.home() {
             Some(home) if self.sync_mode() == SyncMode::Remote => home.log.expect_shipper().err(),
             _ => None,
         };
@@ -407,7 +407,7 @@ impl Transaction {
             self.home = None;
             return Ok(Committed::default());
         }
-        let Some(home) = &self.home else {
+        let Some(home) = self.home() else {
             return Err(Error::invalid(
                 "a transaction that moves a cursor and appends nothing has to know the log that keeps \
                         it: name a topic of that log (in Python: into=)",
@@ -478,10 +478,22 @@ impl Transaction {
         topic_error(error, &deleted.unwrap_or(home).settings)
     }
 
-    /// Set the log for all records: that of the first topic.
+    /// Return a topic of the log that it writes to, once that is known.
+    fn home(&self) -> Option<&Topic> {
+        self.home.as_ref().or_else(|| self.parts.first().map(|part| &part.topic))
+    }
+
+    /// Write to the log of this topic, if the transaction writes to no other.
     fn write_to_log_of(&mut self, topic: &Topic) -> Result<()> {
+        self.expect_log_of(topic)?;
+        self.home.get_or_insert_with(|| topic.clone());
+        Ok(())
+    }
+
+    /// Fail for a topic of another log than the transaction writes to.
+    fn expect_log_of(&self, topic: &Topic) -> Result<()> {
         let name = topic.name();
-        let what = match &self.home {
+        let what = match self.home() {
             Some(home) if Arc::ptr_eq(&topic.log, &home.log) => return Ok(()),
             _ if topic.store.path() != self.store.path() => format!(
                 "topic {name:?} is in the store {}, and a transaction writes to one store: take the topic \
@@ -495,10 +507,7 @@ impl Transaction {
                  Create topics that belong together with the same log=\"…\"",
                 home.name()
             ),
-            None => {
-                self.home = Some(topic.clone());
-                return Ok(());
-            }
+            None => return Ok(()),
         };
         Err(Error::invalid(what))
     }

@@ -151,3 +151,22 @@ fn a_failed_job_waits_as_long_as_the_backoff_of_its_queue_says() {
         "a delay that is given comes first"
     );
 }
+
+#[test]
+fn dead_letters_that_would_be_jobs_again_are_refused_and_make_no_queue() {
+    let (_dir, store) = store();
+    let (jobs, letters) = (store.topic("jobs").unwrap(), store.topic("jobs.dead").unwrap());
+    let backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(1));
+    let of_jobs = || store.queue_options("work").topic(&jobs);
+    for refused in [
+        of_jobs().dead_letters(3, &jobs),
+        of_jobs().dead_letters(0, &letters),
+        of_jobs().dead_letters(1 << 24, &letters),
+        of_jobs().backoff(backoff),
+    ] {
+        let error = refused.open().unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+    }
+    assert!(store.queues().unwrap().is_empty());
+    of_jobs().dead_letters(1, &letters).open().unwrap();
+}

@@ -330,3 +330,65 @@ fn a_worker_that_waits_wakes_for_a_job_and_a_delayed_job_keeps_its_headers() {
     store.delete_queue("emails").unwrap();
     assert!(store.queue_names().unwrap().is_empty());
 }
+
+#[test]
+fn a_consumer_creates_no_topic() {
+    let (_dir, store) = store();
+    let error = store.consumer("billing", ["ordres"]).unwrap_err();
+    assert!(matches!(error, Error::UnknownTopic { .. }), "{error}");
+    assert!(store.topics().unwrap().is_empty());
+    assert!(store.groups().unwrap().is_empty());
+}
+
+#[test]
+fn a_topic_takes_no_precondition_of_another() {
+    let (_dir, store) = store();
+    let in_log = |name| store.topic_options(name).log("shop").open().unwrap();
+    let (paid, audit) = (in_log("paid"), in_log("audit"));
+    let alone = store.topic("alone").unwrap();
+    let (_other_dir, other) = self::store();
+    let elsewhere = other.topic("audit").unwrap();
+    for foreign in [&paid, &alone, &elsewhere] {
+        for condition in [foreign.expect_offset(0), foreign.expect_sequence("till-3", 1)] {
+            let error = audit.append_if("x", &[condition.unwrap()]).unwrap_err();
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+            assert!(error.to_string().contains("another topic's"), "{error}");
+        }
+    }
+    assert_eq!(audit.end_offset().unwrap(), 0);
+    // A topic that was deleted and created again is another topic.
+    let condition = alone.expect_offset(0).unwrap();
+    store.delete_topic("alone").unwrap();
+    let again = store.topic("alone").unwrap();
+    assert!(again.append_if("x", &[condition]).is_err());
+    assert_eq!(again.append_if("x", &[again.expect_offset(0).unwrap()]).unwrap().offset, 0);
+}
+
+#[test]
+fn a_sequence_of_one_partition_takes_its_records_there() {
+    let (_dir, store) = store();
+    let clicks = parted(&store);
+    for partition in 0..4 {
+        let once = clicks.expect_sequence_in(partition, "till-3", 1).unwrap();
+        assert_eq!(clicks.append_if("x", &[once]).unwrap().partition, partition);
+    }
+}
+
+#[test]
+fn a_store_that_has_the_place_of_another_is_replaced_and_not_corrupt() {
+    let (dir, store) = store();
+    let fill = |store: &Store| {
+        store.topic("orders").unwrap().append(b"x").unwrap();
+        store.consumer("billing", ["orders"]).unwrap().close().unwrap();
+    };
+    fill(&store);
+    std::fs::rename(store.path(), dir.path().join("old")).unwrap();
+    let new = Store::open(store.path()).unwrap();
+    fill(&new);
+    let replaced = |error: Error| {
+        assert!(matches!(error, Error::LockFileReplaced { .. }), "{error}");
+    };
+    replaced(store.forget_topic("billing", "orders").unwrap_err());
+    replaced(store.group("billing").unwrap().cursors.unwrap_err());
+    assert_eq!(new.group("billing").unwrap().cursors.unwrap().len(), 1);
+}

@@ -10,6 +10,7 @@
 #[path = "../stores/mod.rs"]
 mod stores;
 
+mod acknowledging;
 mod admin;
 mod bad_files;
 mod build;

@@ -16,7 +16,7 @@ use falaj::internals::consumer::{GroupMember, Start};
 use falaj::internals::format::FIRST_BLOCK;
 use falaj::internals::format::checksum::{crc32, crc32_from};
 use falaj::internals::format::names;
-use falaj::internals::log::NewBlock;
+use falaj::internals::log::{self, NewBlock};
 use falaj::internals::storage::real::RealStorage;
 use falaj::internals::storage::{File, Filesystem, OpenMode, Stat, Storage};
 use falaj::internals::store::{Store, TopicOptions};
@@ -280,7 +280,7 @@ impl Running {
         self.cursor += 1 + draw.below(5);
         let to = CursorState { offset: self.cursor, ..CursorState::default() };
         let moved =
-            [Precondition::Cursor(CursorMove { name: b"billing", to, from, metadata: b"" })];
+            [log::Precondition::Cursor(CursorMove { name: b"billing", to, from, metadata: b"" })];
         let with_cursor = blocks.is_empty() || draw.below(2) == 0;
         if !with_cursor {
             self.cursor = from.map_or(0, |from| from.offset);

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::asked::{Asked, Meant, Named, one, whole};
-use super::bodies::{Form, Records};
+use super::bodies::{Common, Form, Records};
 use super::problem::{Answer, Problem, exact};
 use super::{App, body};
 use crate::access::{Action, Kind, Principal};
@@ -127,28 +127,28 @@ pub(super) async fn append_to(
     let kind = one(headers, header::CONTENT_TYPE.as_str())?.and_then(|kind| kind.to_str().ok());
     let form = Form::of(kind.unwrap_or_default());
     let key = one(headers, "falaj-key")?.map(|value| value.as_bytes().to_vec());
-    let common = headers.iter().filter_map(|(name, value)| {
+    let own = headers.iter().filter_map(|(name, value)| {
         let name = name.as_str().strip_prefix("falaj-header-")?;
         Some((name.to_owned(), value.as_bytes().to_vec()))
     });
-    let common: Vec<_> = common.collect();
+    let common = Common { key, headers: own.collect(), besides: asked.not_before };
     let body = body::read(app, headers, body).await?;
     let create = asked.create && may_create.is_ok() && !meant.is_given();
     let (of, sync) = (app.clone(), asked.sync.unwrap_or_default());
     let terms = Terms { partition: asked.partition, next, sync };
-    let (topic, mut records) = match app.served.known(&name) {
+    let (topic, records) = match app.served.known(&name) {
         Some(topic) if body.bytes.len() <= READ_HERE => {
             meant.expect(&name, &topic.settings().generation)?;
             let codec = topic.codec()?.unwrap_or(form.codec());
             let records = records_of(body, form, codec, app)?;
-            (topic, records)
+            (topic, records.filled(common))
         }
         _ => {
-            blocking(move || Ok(prepare(&of, &name, meant, form, body, create.then_some(terms))))
+            let creates = create.then_some(terms);
+            blocking(move || Ok(prepare(&of, &name, meant, form, (body, common), creates)))
                 .await??
         }
     };
-    records.fill(key, common, asked.not_before);
     if let Some(other) = asked.partition.and_then(|asked| records.names_other_than(asked)) {
         let detail = format!("a record names partition {other}, and the query another one");
         return Err(Box::new(Problem::bad_request(detail)));
@@ -270,9 +270,9 @@ impl Terms {
             let topic = name.to_owned();
             return Err(Error::OffsetConflict { topic, partition: 0, expected, next: 0 }.into());
         }
-        // The headers of blocks come on top.
-        if records.bytes() >= NEW_LIMIT {
-            return Err(Error::AppendTooLarge { bytes: records.bytes(), limit: NEW_LIMIT }.into());
+        let bytes = records.bytes_in_a_log();
+        if bytes > NEW_LIMIT {
+            return Err(Error::AppendTooLarge { bytes, limit: NEW_LIMIT }.into());
         }
         if self.sync == Sync::Remote {
             remote::expect_shipper(app.served.store())?;
@@ -287,7 +287,7 @@ fn prepare(
     name: &str,
     meant: Meant,
     form: Form,
-    body: body::Whole,
+    (body, common): (body::Whole, Common),
     creates: Option<Terms>,
 ) -> Answer<(Topic, Records)> {
     let found = match app.served.topic(name) {
@@ -298,7 +298,7 @@ fn prepare(
         meant.expect(name, &topic.settings().generation)?;
     }
     let codec = found.as_ref().map(Topic::codec).transpose()?.flatten();
-    let records = records_of(body, form, codec.unwrap_or(form.codec()), app)?;
+    let records = records_of(body, form, codec.unwrap_or(form.codec()), app)?.filled(common);
     let topic = match (codec, &found) {
         (Some(_), Some(topic)) => topic.clone(),
         (None, Some(_)) => app.served.topic_with(name, form.codec(), false)?,

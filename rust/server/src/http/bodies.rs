@@ -12,6 +12,7 @@
 //! counts against the budget as the body does.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::fmt;
 use std::ops::Range;
 
@@ -19,6 +20,9 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use falaj::NewRecord;
+use falaj::internals::format::address::align;
+use falaj::internals::format::block::MAX_HEADER_LEN;
+use falaj::internals::format::record::BodyWriter;
 use serde::de::{self, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -96,11 +100,13 @@ pub struct Records {
 
 /// The parts that the headers of a request set for all its records.
 #[derive(Debug, Default)]
-struct Common {
-    key: Option<Vec<u8>>,
-    headers: Vec<(String, Vec<u8>)>,
+pub struct Common {
+    /// The key of records that have none.
+    pub key: Option<Vec<u8>>,
+    /// The headers of records that have none.
+    pub headers: Vec<(String, Vec<u8>)>,
     /// A header that each record gets besides its own.
-    besides: Option<(String, Vec<u8>)>,
+    pub besides: Option<(String, Vec<u8>)>,
 }
 
 /// A record of a request.
@@ -209,14 +215,10 @@ impl Records {
         }
     }
 
-    /// Give each record this key and these headers, where it has none, and a header besides its own.
-    pub fn fill(
-        &mut self,
-        key: Option<Vec<u8>>,
-        headers: Vec<(String, Vec<u8>)>,
-        besides: Option<(String, Vec<u8>)>,
-    ) {
-        self.common = Common { key, headers, besides };
+    /// Give each record what the request's headers set for all.
+    #[must_use]
+    pub fn filled(self, common: Common) -> Self {
+        Self { common, ..self }
     }
 
     /// How many there are.
@@ -232,12 +234,15 @@ impl Records {
         is_alone.then(|| self.values.iter().map(|place| &self.held.bytes[place.clone()]))
     }
 
-    /// Return the bytes of all values and keys.
-    pub fn bytes(&self) -> u64 {
-        let key = self.common.key.as_ref().map_or(0, Vec::len);
-        let parts = self.all.iter().flat_map(|one| [&one.value, &one.key]).flatten();
-        let all = self.values.iter().chain(parts).map(|place| place.len() as u64);
-        all.sum::<u64>() + (key * self.len()) as u64
+    /// Return the bytes that an append of them to one partition takes in a log.
+    pub fn bytes_in_a_log(&self) -> u64 {
+        let mut body = BodyWriter::default();
+        body.begin(false, None);
+        let Ok(()) = self.each(|record, _| {
+            body.push_any(record);
+            Ok::<_, Infallible>(())
+        });
+        align((MAX_HEADER_LEN + body.body().len()) as u64)
     }
 
     /// Return a partition that a record names, and that is another one than this.

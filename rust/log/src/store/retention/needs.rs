@@ -94,7 +94,8 @@ impl Store {
     ) -> Result<()> {
         let read = read_consumer(self.storage().as_ref(), path)?;
         let Some(bytes) = read else { return Ok(()) };
-        let home = check_header(&bytes, self.settings().id).in_file(path, 0)?;
+        let home = check_header(&bytes, self.settings().id).in_file(path, 0);
+        let home = home.map_err(|error| self.replaced_or(error))?;
         if let Some(len) = cut_at(&bytes) {
             return Err(Error::corrupt(path, len, CUT));
         }

@@ -299,7 +299,7 @@ fn what_is_no_store_and_no_topic_is_an_error() {
         let error = verify(storage, root, None, &mut quietly).unwrap_err();
         assert!(matches!(error, Error::NotAStore { .. }), "{error}");
         let error = verify(storage, &root.join("nothing"), None, &mut quietly).unwrap_err();
-        assert!(matches!(error, Error::NotAStore { .. }), "{error}");
+        assert!(matches!(error, Error::StoreNotFound { .. }), "{error}");
         let error = verify(storage, &path, Some("other"), &mut quietly).unwrap_err();
         assert!(matches!(error, Error::UnknownTopic { .. }), "{error}");
     });

@@ -315,6 +315,28 @@ fn what_was_delivered_can_be_committed_also_when_a_trim_has_passed_it() {
 }
 
 #[test]
+fn a_member_commits_behind_records_that_were_trimmed_since_its_last_commit() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 1);
+    let wide = [0; 2000];
+    for _ in 0..100 {
+        orders.append_to(0, &NewRecord::new(&wide), Some(SyncMode::None)).unwrap();
+    }
+    let mut billing = open(&store, &orders);
+    billing.commit("orders", 0, 5, false).unwrap();
+    orders.trim(&[(0, 90)]).unwrap();
+    // Near the last position, and segments that are gone lie between them.
+    for offset in [89, 90, 93, 94, 100] {
+        billing.commit("orders", 0, offset, offset == 100).unwrap();
+        assert_eq!(billing.committed("orders", 0).unwrap(), offset);
+    }
+    drop((billing, orders, store));
+    let store = self::store(&machine.restart());
+    assert_eq!(open(&store, &topic(&store, 1)).next("orders", 0).unwrap(), 100);
+}
+
+#[test]
 fn a_consumer_is_listed_reset_and_deleted_only_while_nobody_has_it_open() {
     for mode in MODES {
         let machine = MemoryStorage::new();
@@ -330,11 +352,15 @@ fn a_consumer_is_listed_reset_and_deleted_only_while_nobody_has_it_open() {
         assert_eq!((found.len(), found[0].members.len()), (1, 1));
         assert_eq!((cursors[0].committed, cursors[0].safe), (4, 4));
         assert_eq!(cursors[0].owner, Some(found[0].members[0]));
-        for refused in [
-            seek_group(&other, "billing", &theirs, 0, Start::Latest).unwrap_err(),
-            delete_group(&other, "billing").unwrap_err(),
+        for (refused, helps) in [
+            (
+                seek_group(&other, "billing", &theirs, 0, Start::Latest).unwrap_err(),
+                "close it there first, or seek there",
+            ),
+            (delete_group(&other, "billing").unwrap_err(), "close it there first"),
         ] {
             assert!(matches!(refused, Error::InvalidArgument { .. }), "{refused}");
+            assert!(refused.to_string().ends_with(helps), "{refused}");
         }
         let nobody = delete_group(&other, "nobody").unwrap_err();
         assert!(matches!(nobody, Error::UnknownGroup { .. }), "{nobody}");

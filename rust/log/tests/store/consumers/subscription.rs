@@ -253,6 +253,30 @@ fn members_with_another_pattern_or_a_list_of_topics_are_refused() {
 }
 
 #[test]
+fn a_member_that_is_refused_leaves_the_group_as_it_was() {
+    let machine = MemoryStorage::new();
+    let store = store(&machine);
+    let orders = topic(&store, 1);
+    append(&named(&store, "audit", 1), 0, 3);
+    let living = open(&store, &orders);
+    let read = || {
+        let group =
+            store.groups().unwrap().into_iter().find(|group| group.name == "billing").unwrap();
+        group.cursors.unwrap().into_iter().map(|part| part.topic).collect::<Vec<_>>()
+    };
+    let before = read();
+    for refused in [
+        store.consumer("billing", ["orders", "audit"]).map(drop),
+        store.consumer("billing", ["audit"]).map(drop),
+        store.consumer_matching("billing", "*").open().map(drop),
+    ] {
+        assert!(refused.unwrap_err().to_string().contains("other topics or another pattern"));
+        assert_eq!(read(), before);
+    }
+    drop(living);
+}
+
+#[test]
 fn an_entry_of_a_deleted_topic_is_not_used_again_while_another_member_may_know_it() {
     let machine = MemoryStorage::new();
     let store = store(&machine);
