@@ -12,7 +12,8 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from falaj import _checks
 from falaj._paths import holds_a_store, local_path, scheme_of
@@ -22,6 +23,7 @@ from falaj._store import open as open_store
 from falaj.errors import Error, HandleClosed, HistoryDeleted, InvalidArgument, UnknownOrigin, named
 from falaj.ship.heads import Known, heads, matching, two_heads
 from falaj.ship.origin import Origin, origins_of, parent_in, roots_of
+from falaj.ship.place import check_options, options_for
 from falaj.ship.place import open_place as place_at
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ def list_origins(place: str | os.PathLike[str], **options: Any) -> list[OriginIn
         >>> [(origin.number, origin.parent, origin.head) for origin in falaj.list_origins(place)]
         [(2, None, True)]
     """
+    check_options(options, list_origins)
     there = place_at(place, **options)
     listed = origins_of(there)
     known = [_known(there, each.store, each.origin) for each in listed]
@@ -129,7 +132,7 @@ def open_origins(
             not, it shows what they have when opened, and what they have at each `refresh`.
         verify: As for `falaj.open`.
         io: As for `falaj.open`.
-        **options: Options of buckets and peers, for all URLs among the places.
+        **options: Options of buckets and peers, for those among the places that take them.
 
     Returns:
         The stores by origin: a context manager that closes those that it opened.
@@ -156,11 +159,14 @@ def open_origins(
     _checks.choice(io, "io", "mmap", "pread")
     if not places:
         raise InvalidArgument("open_origins takes at least one place or store")
+    check_options(options, open_origins)
     urls = [isinstance(each, str) and scheme_of(each) not in (None, "file") for each in places]
     if options and not any(urls):
         raise InvalidArgument(
-            f"{named(next(iter(options)))} is an option of buckets or peers; none is named"
+            f"{next(iter(options))!r} is an option of buckets or peers, and none is named"
         )
+    paths = [each for each in places if not isinstance(each, Store)]
+    shared = iter(options_for(paths, options))
     wanted = None
     if origins is not None:
         if not isinstance(origins, list | tuple | set | frozenset):
@@ -177,11 +183,13 @@ def open_origins(
         for each, is_url in zip(places, urls, strict=True):
             if isinstance(each, Store):
                 sources.append(each)
-            elif not is_url and holds_a_store(local_path(each)):
+                continue
+            taken = next(shared)
+            if not is_url and holds_a_store(local_path(each)):
                 opened.append(open_store(each, read_only=True, verify=verify, io=io))
                 sources.append(opened[-1])
             else:
-                sources.append(place_at(each, **(options if is_url else {})))
+                sources.append(place_at(each, **taken))
         return Origins(sources, wanted, opens, opened, follows=follow)
     except BaseException:
         for store in opened:
@@ -413,7 +421,7 @@ class Origins(Mapping[str, Store]):
         topic: str,
         *,
         codec: str | Codec[Any] | type[Any] | None = None,
-        start: Start | Mapping[str, Mapping[int, int]] = "earliest",
+        start: Start | Mapping[str, Mapping[Any, Any]] = "earliest",
     ) -> Iterator[tuple[str, Record[Any]]]:
         """Read what there is now of a topic in all origins, merged by timestamp.
 
@@ -431,6 +439,7 @@ class Origins(Mapping[str, Store]):
         Raises:
             UnknownTopic: No origin has it; the message lists the topics there are.
             OffsetOutOfRange: `start` is gone, or beyond the end.
+            TopicDeleted: `start` counts in a topic that was deleted, and another has its name.
 
         Example:
             >>> _ = store.topic("orders").append(b"first")
@@ -449,7 +458,7 @@ class Origins(Mapping[str, Store]):
         topic: str,
         *,
         codec: str | Codec[Any] | type[Any] | None = None,
-        start: Start | Mapping[str, Mapping[int, int]] = "earliest",
+        start: Start | Mapping[str, Mapping[Any, Any]] = "earliest",
         timeout: Duration | None = None,
         visibility: Visibility | None = None,
     ) -> OriginsFollower[Any]:
@@ -464,7 +473,8 @@ class Origins(Mapping[str, Store]):
             codec: As for `Store.topic`.
             start: "earliest", "latest", -10 for the last ten records of each partition of each
                 origin, or a time, as for `Topic.follow`. Or the `offsets` of a follower, with
-                which a job goes on exactly where it stopped.
+                which a job goes on exactly where it stopped. JSON makes text of their partitions;
+                that is taken too. `"generation"` may be missing: then it is not compared.
             timeout: How long to wait for a record before the iteration ends: seconds, a timedelta,
                 or text such as "5m"; None waits without end.
             visibility: As for `Topic.follow`.
@@ -475,6 +485,7 @@ class Origins(Mapping[str, Store]):
         Raises:
             UnknownTopic: No origin has it; the message lists the topics there are.
             OffsetOutOfRange: `start` is gone, or beyond the end.
+            TopicDeleted: `start` counts in a topic that was deleted, and another has its name.
 
         Example:
             >>> _ = store.topic("orders").extend([b"one", b"two"])
@@ -493,8 +504,14 @@ class Origins(Mapping[str, Store]):
     def close(self) -> None:
         """End its followers, and close the stores that it opened; records stay valid."""
         self._closed = True
-        for store in self._opened:
-            store.close()
+        with ExitStack() as closing:  # one that fails keeps no other open
+            for store in self._opened:
+                closing.callback(store.close)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "origins cannot be pickled or copied: let each process open their places itself"
+        )
 
     def __enter__(self) -> Origins:
         """Return it."""

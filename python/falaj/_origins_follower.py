@@ -8,13 +8,16 @@ second at first, then 20 times. `_origins` says which origins are read.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Mapping
 from heapq import merge
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from falaj._any_topic import GIVE_THE_PATH
 from falaj._checks import name as expect_name
+from falaj._checks import text
 from falaj._numbers import number, plain, seconds
 from falaj._store import Store
 from falaj.errors import (
@@ -28,7 +31,7 @@ from falaj.errors import (
     named,
     shown,
 )
-from falaj.ship.heads import resumed
+from falaj.ship.heads import Left, resumed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
     from falaj._topic import EitherTopic
     from falaj.codecs import Codec
 
-    Offsets = Mapping[str, Mapping[int, int]]
+    Offsets = Mapping[str, Mapping[Any, Any]]
     AnyCodec = str | Codec[Any] | type[Any] | None
 
 T = TypeVar("T")
@@ -52,6 +55,9 @@ PAUSE_FIRST_S, PAUSE_MOST_S = 0.01, 0.05
 ASIDE_S = 5.0
 """How long an origin is left aside that could not be read."""
 _RECORDS_A_TURN = 256
+_GENERATION = "generation"
+"""The key beside partitions, for the topic that offsets count in."""
+_WRITTEN = re.compile("[0-9]{1,10}")
 
 
 class _Starts:
@@ -59,11 +65,11 @@ class _Starts:
 
     def __init__(self, origins: Origins, start: Start | Offsets) -> None:
         self._origins = origins
-        self.left: dict[str, dict[int, int]] = {}
+        self.left: dict[str, Left] = {}
         self._start: Any = "earliest"
         if isinstance(start, Mapping):
             for origin, offsets in start.items():
-                self.left[expect_name(origin, "an origin")] = _offsets(offsets)
+                self.left[expect_name(origin, "an origin")] = _left(offsets)
             return
         place = plain(start)
         if isinstance(place, int) and not isinstance(place, bool) and place >= 0:
@@ -73,32 +79,40 @@ class _Starts:
             )
         self._start = place
 
-    def of(self, origin: str, topic: EitherTopic, *, late: bool) -> list[int]:
+    def of(self, origin: str, topic: EitherTopic, generation: str, *, late: bool) -> list[int]:
         """Return the first offset of each partition; `late` for what was not there at first."""
         start = self._start
-        if late and (start == "latest" or isinstance(start, int)):
+        if late and (isinstance(start, int) or (isinstance(start, str) and start == "latest")):
             start = "earliest"
         found: list[int] = []
-        generation = ""
         for part in topic._parts():
-            if self.left and origin not in self.left and not generation:
-                generation = topic.store._topic_info(topic.name)["generation"] or ""
             known, at = self._origins._known, part.partitions[0]
             after = resumed(known, self.left, origin, generation, at)
             found.append(part._start(start if after is None else after))
         return found
 
 
-def _offsets(given: Any) -> dict[int, int]:
+def _left(given: Any) -> Left:
+    """Read where a job stands in an origin. JSON makes text of partitions, so that is right too."""
     if not isinstance(given, Mapping):
         raise TypeError(f"start maps each origin to a dict of offsets, not to {named(given)}")
     found: dict[int, int] = {}
+    generation = ""
     for partition, offset in given.items():
-        at, after = number(partition, "a partition"), number(offset, "an offset")
+        if partition == _GENERATION:
+            generation = text(offset, "the generation in start")
+            continue
+        is_written = isinstance(partition, str) and _WRITTEN.fullmatch(partition)
+        at = int(partition) if is_written else number(partition, "a partition")
+        after = number(offset, "an offset")
         if at < 0 or after < 0:
             raise InvalidArgument("partitions and offsets in start are numbers from 0 on")
         found[at] = after
-    return found
+    return Left(found, generation)
+
+
+def _generation_of(topic: EitherTopic) -> str:
+    return topic.store._topic_info(topic.name)["generation"] or ""
 
 
 def _expect_topic(origins: Origins, topic: str) -> None:
@@ -141,7 +155,7 @@ def records(
 def _of_origin(
     origin: str, topic: EitherTopic, starts: _Starts
 ) -> Iterator[tuple[str, Record[Any]]]:
-    begin = starts.of(origin, topic, late=False)
+    begin = starts.of(origin, topic, _generation_of(topic), late=False)
     parts = [
         part._records(first, part.end_offset)
         for first, part in zip(begin, topic._parts(), strict=True)
@@ -153,12 +167,16 @@ def _of_origin(
 class _Source:
     """A topic of one origin, and its next record once that is known."""
 
-    def __init__(self, origin: str, topic: EitherTopic, starts: list[int]) -> None:
-        self.origin, self._topic = origin, topic
+    def __init__(self, origin: str, topic: EitherTopic, generation: str, starts: list[int]) -> None:
+        self.origin, self._topic, self._generation = origin, topic, generation
         self.follower: Follower[Any] = topic._follow(starts, None)
         self.offsets = dict(zip(topic.partitions, starts, strict=True))
         self.ready: Record[Any] | None = None
         self.aside = 0.0
+
+    @property
+    def left(self) -> Left:
+        return Left(dict(self.offsets), self._generation)
 
     def close(self) -> None:
         self.follower.close()
@@ -207,14 +225,18 @@ class OriginsFollower(Generic[T]):
     # --- What is read ----------------------------------------------------------------------------
 
     @property
-    def offsets(self) -> dict[str, dict[int, int]]:
+    def offsets(self) -> dict[str, dict[Any, Any]]:
         """The next offset of each partition, by origin: what `start` takes to go on from here.
 
-        It moves as records are returned, and keeps what `start` said of other origins.
+        It moves as records are returned, and keeps what `start` said of other origins. Beside the
+        partitions of an origin, the text at `"generation"` says which topic they count in. So a
+        job does not go on in another topic that got its name later. All of it can be JSON.
         """
-        found = {origin: dict(offsets) for origin, offsets in self._starts.left.items()}
-        found.update((each.origin, dict(each.offsets)) for each in self._sources.values())
-        return found
+        left = self._starts.left | {each.origin: each.left for each in self._sources.values()}
+        return {
+            origin: {**each.offsets, **({_GENERATION: each.generation} if each.generation else {})}
+            for origin, each in left.items()
+        }
 
     @property
     def errors(self) -> dict[str, Exception]:
@@ -231,7 +253,7 @@ class OriginsFollower(Generic[T]):
         self._read = read = self._origins._read
         for origin in self._sources.keys() - read.keys():
             source = self._sources.pop(origin)
-            self._starts.left[origin] = source.offsets
+            self._starts.left[origin] = source.left
             source.close()
         for origin in self._errors.keys() - read.keys():
             del self._errors[origin]
@@ -247,8 +269,9 @@ class OriginsFollower(Generic[T]):
                 if not store._has_topic(self._name):
                     continue
                 topic = store.any_topic(self._name, codec=self._codec, **self._visibility)
-                starts = self._starts.of(origin, topic, late=late)
-                self._sources[origin] = _Source(origin, topic, starts)
+                generation = _generation_of(topic)
+                starts = self._starts.of(origin, topic, generation, late=late)
+                self._sources[origin] = _Source(origin, topic, generation, starts)
             except UnknownTopic:
                 continue
             except Error as error:
@@ -374,6 +397,9 @@ class OriginsFollower(Generic[T]):
         self._ended.set()
         for source in [*self._sources.values()]:
             source.follower.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a follower cannot be pickled or copied: {GIVE_THE_PATH}")
 
     def __enter__(self) -> Self:
         """Return it."""

@@ -112,10 +112,12 @@ def restore(
         >>> falaj.restore(place, copy)["topics"]
         1
     """
+    from falaj._functions import callback
     from falaj.ship import restore as restoring
-    from falaj.ship.place import open_place
+    from falaj.ship.place import check_options, open_place
 
-    _checks.function(progress, "progress")
+    check_options(options, restore)
+    progress = callback(progress, "progress")
     target = os.fspath(local_path(path))
     number = None if to_number is None else _numbers.number(to_number, "to_number")
     if number is not None and number < 1:
@@ -142,8 +144,10 @@ def ship(
 ) -> ShipReport:
     """Ship a store; see `Store.ship`."""
     from falaj.ship.lanes import Lanes
+    from falaj.ship.place import check_options
     from falaj.ship.shipper import Options
 
+    check_options(options, ship)
     _checks.flag(once, "once")
     _checks.flag(new_origin, "new_origin")
     seconds = _numbers.seconds(HISTORY_S if history is None else history, "history")
@@ -166,20 +170,29 @@ def places_of(
     """Open the places to which a store is shipped.
 
     Raises:
-        InvalidArgument: One is not possible, or is lost with the store: it lies in its directory.
+        InvalidArgument: One is not possible, or none takes an option. Or one of place and store
+            lies in the other, and would be lost with it.
     """
     from falaj.ship.directory import DirectoryPlace
-    from falaj.ship.place import open_place
+    from falaj.ship.place import open_place, options_for
 
-    opened = [open_place(each, **options) for each in places]
+    listed = list(places)
+    shared = options_for(listed, options)
+    opened = [open_place(each, **taken) for each, taken in zip(listed, shared, strict=True)]
     own = os.path.realpath(store.path)
     for place in opened:
         if isinstance(place, DirectoryPlace):
             root = os.path.realpath(place.root)
-            if os.path.commonpath((root, own)) == own:
+            above = os.path.commonpath((root, own))
+            if above == own:
                 raise InvalidArgument(
                     f"{place.root} lies in the store {own}, and would be lost with it: name a "
                     "directory elsewhere, best on another disk"
+                )
+            if above == root:
+                raise InvalidArgument(
+                    f"the store {own} lies in {place.root}, and would be lost with that place: "
+                    "name a directory elsewhere, best on another disk"
                 )
     return opened
 

@@ -12,7 +12,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from falaj import _checks, _numbers
+from falaj import _checks, _core, _numbers
 from falaj._paths import local_path
 from falaj._store import Store
 from falaj.errors import InvalidArgument, named
@@ -89,6 +89,7 @@ class PlaceStore(Store):
         Raises:
             PlaceError: The place refuses, or gives no answer.
             HistoryDeleted: It does not have the number.
+            FilesRemoved: Somebody removed the cache.
             InvalidArgument: No place has such a number.
             HandleClosed: It was closed, or belongs to the process that this one was forked from.
 
@@ -154,6 +155,14 @@ class PlaceStore(Store):
         """
         return super().maintain()
 
+    def _open_topic(self, *given: Any, **settings: Any) -> _core.Opened:
+        self._reader.expect_files()  # without them it would have no topics
+        return super()._open_topic(*given, **settings)
+
+    def _queue_names(self) -> list[str]:
+        self._reader.expect_files()
+        return super()._queue_names()
+
     def _is_no_store(self, call: str) -> InvalidArgument:
         url = self._where
         return InvalidArgument(
@@ -195,7 +204,8 @@ def open_place(
     this machine share. `falaj.open("s3://…", read_only=True)` does the same.
 
     Args:
-        place: A directory, or `s3://…`, `gs://…`, `az://…`.
+        place: A directory, or `s3://…`, `gs://…`, `az://…`, `http://…`. Commands take all but the
+            last as `-s`: a peer's place is read there by its directory on the peer, or restored.
         origin: Which origin, if several have shipped to the place; the first digits are enough.
         cache: Directory of the cache. By default `FALAJ_CACHE`, else `falaj` in the user's cache
             directory. It must be on a disk of this machine.
@@ -227,9 +237,11 @@ def open_place(
         ...     shop.topic("orders")[0].to_bytes()
         b'first'
     """
+    from falaj.ship.place import check_options
     from falaj.ship.place import open_place as open_it
     from falaj.ship.restore import choose_origin
 
+    check_options(options, open_place)
     _checks.flag(follow, "follow")
     _checks.flag(verify, "verify")
     _checks.choice(io, "io", "mmap", "pread")
@@ -265,10 +277,11 @@ def open_origin(
     io: Literal["mmap", "pread"],
 ) -> PlaceStore:
     """Open one origin of a place; for the rest see `open_place`."""
-    from falaj.ship.cache import Cache
+    from falaj.ship.cache import Cache, expect_outside
     from falaj.ship.origin import Origin
     from falaj.ship.reader import Reader
 
+    expect_outside(place, cache[0])
     reader = Reader(Origin(place, store, origin), Cache(*cache), follow=follow)
     try:
         opened = PlaceStore(

@@ -13,6 +13,7 @@ from falaj.errors import PlaceUnreachable
 from falaj.ship import ahead as fetching_ahead
 from falaj.ship import replica
 from falaj.ship.ahead import Ahead
+from falaj.ship.objects import Patience
 from falaj.ship.shapes import Segment
 from ship.test_reader import SEGMENT, Watched, watched
 
@@ -176,10 +177,12 @@ def test_a_scan_of_a_place_finds_segments_here_and_fetches_each_once(
     fill = replica.Replica._fill
     main = threading.current_thread()
 
-    def filled(self: replica.Replica, name: str, segment: Segment, path: Path) -> None:
+    def filled(
+        self: replica.Replica, name: str, segment: Segment, path: Path, patience: Patience
+    ) -> None:
         who = "reader" if threading.current_thread() is main else "ahead"
         fetched.append((who, segment.sequence))
-        fill(self, name, segment, path)
+        fill(self, name, segment, path, patience)
 
     monkeypatch.setattr(replica.Replica, "_fill", filled)
     with falaj.open_place("any", cache=tmp_path / "cache", follow=False) as reader:

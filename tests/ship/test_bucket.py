@@ -246,6 +246,23 @@ def test_without_credentials_the_error_says_where_they_belong(
                 call()
 
 
+@pytest.mark.parametrize("url", ["s3://shop", "gs://shop", "az://shop?account=a"])
+@pytest.mark.parametrize("said", ["certificate", "status 404 <Code>NoSuchBucket</Code>", "Connect"])
+def test_an_error_of_the_function_for_credentials_is_named_by_its_type_alone(
+    url: str, said: str
+) -> None:
+    def credentials() -> None:
+        raise LookupError(f"the vault: {said}")
+
+    place = open_place(url, credentials=credentials)
+    for call in (lambda: place.get("a"), lambda: [*place.list_after("")]):
+        with pytest.raises(PlaceDenied) as refused:
+            call()
+        told = str(refused.value)
+        assert "credentials= raised LookupError; call it" in told
+        assert not any(each in told for each in ("AWS", "GOOGLE", "trusted", "NoSuch", "no such"))
+
+
 def test_a_create_asks_for_credentials_again_before_it_is_sent() -> None:
     number = count()
 

@@ -143,6 +143,21 @@ def test_a_command_names_the_cache_and_not_its_output(tmp_path: Path, place: Pat
     assert f"the cache {tmp_path / 'cache'} cannot be used: File too large" in done.stderr
 
 
+@pytest.mark.parametrize("cache", ["place", "place/cache", "link", "other/../place/deep/er"])
+def test_a_cache_lies_in_no_place(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
+    (tmp_path / "link").symlink_to("place")
+    before = sorted(place.rglob("*"))
+    monkeypatch.chdir(tmp_path)
+    for call in (falaj.open_place, falaj.open_origins):
+        with pytest.raises(InvalidArgument, match=f"the cache {cache} lies in the place.*{HELP}"):
+            call(place, cache=cache)
+    assert sorted(place.rglob("*")) == before
+    with falaj.open_place(place, cache=tmp_path / "places") as reader:
+        assert reader.topics
+
+
 def test_a_relative_cache_stays_where_it_was(
     tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

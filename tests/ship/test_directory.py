@@ -4,6 +4,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -231,6 +232,24 @@ def test_a_directory_in_one_that_does_not_exist_is_no_place(tmp_path: Path) -> N
             call()
     with pytest.raises(PlaceNotFound):
         list(place.list_after(""))
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_place_that_was_removed_is_made_by_a_process_that_starts_again(
+    tmp_path: Path, is_made_again: bool
+) -> None:
+    root = tmp_path / "place"
+    place = DirectoryPlace(str(root))
+    assert place.put_new("a", b"1")
+    shutil.rmtree(root)
+    if is_made_again:
+        root.mkdir()
+    for call in (lambda: place.get("a"), lambda: place.put_new("a", b"1")):
+        with pytest.raises(PlaceUnreachable, match=r"mount its disk; .* start this process again"):
+            call()
+    again = DirectoryPlace(str(root))
+    assert again.get("a") is None
+    assert again.put_new("a", b"2")
 
 
 def test_a_disk_that_is_unmounted_is_unreachable_and_not_an_empty_place(tmp_path: Path) -> None:

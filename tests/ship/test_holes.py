@@ -86,7 +86,7 @@ def test_a_missing_number_is_named_by_verify_and_restore_and_no_claim_fills_it(
         with pytest.raises(CorruptData, match=r"bring that object back.*--new-origin") as refused:
             call()
         assert str(refused.value).startswith(named)
-        assert (f"--to-number {missing - 1}`" in str(refused.value)) == (missing > 1)
+        assert (f"--to-number {missing - 1}`" in str(refused.value)) == (missing > 2)
     assert keys(place) == before
     if missing > 2:
         restored(place, tmp_path / "before", to_number=missing - 1)
@@ -109,6 +109,27 @@ def test_a_store_ships_on_as_a_new_origin_beside_one_that_lacks_a_number(tmp_pat
     assert (findings[mine], len(findings[lost.origin])) == ([], 1)
     report = restore(place, str(tmp_path / "copy"), origin=mine)
     assert FakeBuilder.built[report["path"]] == store.content()
+
+
+@pytest.mark.parametrize("claims", [0, 1, 2])
+def test_where_no_flush_precedes_a_missing_number_the_error_advises_no_restore(
+    tmp_path: Path, claims: int
+) -> None:
+    place = open_place("memory://wiped")
+    store = FakeStore(tmp_path / "store", logs=1)
+    begin(store, place)
+    shipper = begin(store, place)
+    flush(shipper)
+    flush(shipper)
+    origin = shipper._driver.origin
+    for number in (*range(claims + 1, 3), 3):
+        lose(origin, number)
+    with pytest.raises(CorruptData, match=r"remove what is left below .*--new-origin") as refused:
+        begin(store, place)
+    assert "--to-number" not in str(refused.value)
+    place.delete([each.key for each in place.list_after("")])
+    begin(store, place).turn()
+    assert restored(place, tmp_path / "copy") == store.content()
 
 
 def test_numbers_that_a_checkpoint_covers_may_be_gone(tmp_path: Path) -> None:

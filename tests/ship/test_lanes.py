@@ -365,6 +365,41 @@ def test_a_shipper_whose_places_are_all_dead_can_be_stopped(
     until(lambda: len(running.noticed) > 1)
     running.end()
     assert running.failed is None
+    assert [each.place for each in running.lanes.lacking()] == [each.url for each in two]
+
+
+def has_flushed(running: Running) -> bool:
+    return all(lane.sent.shipped and lane.sent.shipped.flushes for lane in running.lanes._lanes)
+
+
+def test_a_stop_says_which_places_lack_the_last_records(
+    store: falaj.Store, two: tuple[Gate, Gate]
+) -> None:
+    with shipping(store, *two) as running:
+        until(lambda: has_flushed(running))
+        two[1].error = PlaceUnreachable
+        before = running.lanes._lanes[1].sent.shipped
+        store.topic("orders", codec="bytes").append(b"last")
+    assert running.failed is None
+    assert before is not None
+    lacking = [
+        (each.place, each.shipped and each.shipped.number) for each in running.lanes.lacking()
+    ]
+    assert lacking == [(two[1].url, before.number)]
+
+
+def test_a_stop_that_finds_all_shipped_says_nothing(
+    store: falaj.Store, two: tuple[Gate, Gate]
+) -> None:
+    with shipping(store, *two) as running:
+        until(lambda: has_flushed(running))
+        two[0].error = two[1].error = PlaceUnreachable
+    assert running.lanes.lacking() == []
+    two[0].error = two[1].error = None
+    with shipping(store, *two) as running:
+        until(lambda: all(each.has_held for each in running.lanes._lanes))
+        store.topic("orders", codec="bytes").append(b"last")
+    assert running.lanes.lacking() == []
 
 
 def test_info_says_how_far_each_place_is(

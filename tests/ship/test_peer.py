@@ -302,9 +302,11 @@ def test_other_options_are_refused() -> None:
             open_place("http://127.0.0.1", **options)
     with pytest.raises(InvalidArgument, match="certificate"):
         open_place("https://127.0.0.1", certificate="/nowhere")
-    for wrong in ({"token": 7}, {"allow_http": "no"}, {"region": "eu"}):
+    for wrong in ({"token": 7}, {"allow_http": "no"}):
         with pytest.raises(TypeError):
             open_place("http://127.0.0.1", **wrong)
+    with pytest.raises(InvalidArgument, match="region"):
+        open_place("http://127.0.0.1", region="eu")
 
 
 def test_tls_to_a_server_without_it_is_refused_at_once() -> None:

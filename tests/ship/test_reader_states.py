@@ -56,6 +56,25 @@ def test_checkpoints_and_deleted_numbers_are_passed(
             assert records_of(late) == records_of(store)
 
 
+def test_a_reader_goes_on_where_each_of_its_looks_comes_after_a_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "SILENCE_S", 0.0)
+    with falaj.open(tmp_path / "store") as store:
+        store.topic("orders").append(b"0")
+        store.ship(tmp_path / "place", once=True)
+        options: Any = {"cache": tmp_path / "cache"}
+        with (
+            falaj.open_place(tmp_path / "place", **options) as reader,
+            falaj.open_place(tmp_path / "place", **options, follow=False) as late,
+        ):
+            store.topic("orders").append(b"1")
+            number = store.ship(tmp_path / "place", once=True)["number"]
+            until(reader, number)  # no checkpoint leads there
+            late.refresh()
+            assert late.place.number == number
+
+
 def test_what_was_deleted_from_the_place_is_read_from_a_later_state(
     tmp_path: Path, watched: Callable[[object], Watched]
 ) -> None:

@@ -9,13 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import falaj
+from falaj import _core
 from falaj.errors import CorruptData, InvalidArgument, LockTimeout, PlaceUnreachable
 from falaj.ship.place import Listed, Place, open_place
 from falaj.ship.restore import restore
+from notes import read_notes
 
 SEGMENT = 1 << 18
 RECORDS = [os.urandom(1000) * 4 for _ in range(1000)]
@@ -82,18 +85,19 @@ def size_of(url: str, tmp_path: Path) -> int:
 
 
 KILLED = """
-import os, sys, time
+import sys, time
 sys.path.insert(0, sys.argv[4])
-from ship.test_resume import Counting
 from falaj.ship import fetching
 from falaj.ship.restore import restore
+from notes import Notes
+from ship.test_resume import Counting
 
 fetching.REQUEST_MAX = 1 << 17
-note = os.open(sys.argv[3], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+notes = Notes(sys.argv[3])
 
 class Slow(Counting):
     def get_range(self, key, start, stop):
-        os.write(note, b"%d\\n" % (stop - start))
+        notes.add(stop - start)
         time.sleep(0.02)  # sleep: a kill comes between two requests, too
         return super().get_range(key, start, stop)
 
@@ -109,7 +113,7 @@ def test_a_restore_that_is_killed_many_times_fetches_what_it_lacks(
     in_flight = (1 << 19) + (1 << 17)
 
     def fetched() -> int:
-        return sum(map(int, note.read_text().split())) if note.exists() else 0
+        return sum(int(size) for (size,) in read_notes(note))
 
     while True:
         tests = str(Path(__file__).parents[1])
@@ -162,6 +166,66 @@ def test_a_place_that_falls_silent_is_gone_on_with(url: str, tmp_path: Path) -> 
     assert seen == sorted(seen)
     assert first.given + second.given <= size + (1 << 20) + SEGMENT
     assert half not in halves(tmp_path)
+    assert records_in(tmp_path / "copy") == RECORDS[:900]
+
+
+def test_a_kept_exception_keeps_no_lock_of_a_restore(url: str, tmp_path: Path) -> None:
+    chance, kept, armed = random.Random(2), list[BaseException](), [False]
+
+    def interrupt(number: int, frame: object) -> None:
+        if armed[0]:
+            armed[0] = False
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for turn in range(12):
+            armed[0] = True
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.005, 0.1))
+            try:
+                falaj.restore(url, tmp_path / f"{turn}")
+                armed[0] = False
+            except KeyboardInterrupt as error:
+                kept.append(error)  # as sys.last_value keeps it
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if not (tmp_path / f"{turn}").exists():
+                falaj.restore(url, tmp_path / f"{turn}")
+            assert records_in(tmp_path / f"{turn}") == RECORDS[:900]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert kept
+
+
+def test_an_interrupt_waits_for_writes_and_is_masked_by_none(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = threading.Event()
+    build = _core.StoreBuilder
+
+    class Slow:
+        """A builder whose small files take time in another thread."""
+
+        def __init__(self, *given: Any, **named: Any) -> None:
+            self._below = build(*given, **named)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._below, name)
+
+        def file(self, *given: Any) -> None:
+            began.set()
+            time.sleep(0.2)  # sleep: a file is synced
+            self._below.file(*given)
+
+    def interrupt(done: int, total: int) -> None:
+        began.wait(10)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as slow:
+        slow.setattr(_core, "StoreBuilder", Slow)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            falaj.restore(url, tmp_path / "copy", progress=interrupt)
+    assert "goes on from there" in kept.value.__notes__[0]
+    falaj.restore(url, tmp_path / "copy")
     assert records_in(tmp_path / "copy") == RECORDS[:900]
 
 

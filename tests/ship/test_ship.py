@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -50,6 +51,8 @@ def fill(store: falaj.Store) -> None:
     with store.transaction() as both:
         both.append(left, b"l")
         both.append(right, b"r")
+    orders.flush()
+    store.maintain()  # of all, so that retention deletes nothing between joining and reading
     with store.consumer("readers", [orders]) as group:
         group.poll(timeout=0)
         group.commit()
@@ -210,6 +213,30 @@ def test_sigterm_ends_the_command_after_a_last_flush(tmp_path: Path) -> None:
     falaj.restore(tmp_path / "place", tmp_path / "copy")
     with falaj.open(tmp_path / "copy") as copy:
         assert len(copy.topic("orders")) == 2
+
+
+def test_a_command_that_ends_before_the_place_has_all_says_so(tmp_path: Path) -> None:
+    with falaj.open(tmp_path / "store") as store:
+        for signal_, code in ((signal.SIGTERM, 4), (signal.SIGINT, -signal.SIGINT)):
+            store.topic("orders").append(b"first")
+            words = ["ship", "-s", str(tmp_path / "store"), "--json", str(tmp_path / "place")]
+            process = subprocess.Popen(
+                [sys.executable, "-m", "falaj", *words],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert process.stdout is not None
+            number = json.loads(process.stdout.readline())["number"]
+            (tmp_path / "place").rename(tmp_path / "away")  # as where its disk is gone
+            store.topic("orders").append(b"last")
+            process.send_signal(signal_)
+            _, said = process.communicate(timeout=60)
+            assert process.returncode == code
+            sentence = f"falaj: what changed since number {number} is not all in file://"
+            (line,) = [each for each in said.splitlines() if each.startswith(sentence)]
+            assert "run `falaj ship` again" in line
+            (tmp_path / "away").rename(tmp_path / "place")
 
 
 def test_a_remote_append_returns_once_the_place_has_it(tmp_path: Path) -> None:

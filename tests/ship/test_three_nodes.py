@@ -61,8 +61,7 @@ falaj._origins.LOOK_S = 0.2
 batches = sorted(Path(kept).glob("*.json"))
 number, start = len(batches), "earliest"
 if batches:
-    told = json.loads(batches[-1].read_text())["offsets"]
-    start = {one: {int(p): at for p, at in each.items()} for one, each in told.items()}
+    start = json.loads(batches[-1].read_text())["offsets"]
 while True:
     try:
         everyone = falaj.open_origins(*places, cache=cache)

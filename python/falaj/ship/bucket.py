@@ -3,7 +3,8 @@
 Owns the requests, which the package obstore sends, and their options. Each object is one request
 with the condition that no such object exists. Creates are never repeated here: a repeat whose
 first reply was lost would report the caller's own object as another's. Other requests are
-repeated for some seconds. `refusals` reads errors. Credentials stay in obstore: no attribute,
+repeated for some seconds. Each is sent by `requests`, so that no caller hangs with it.
+`refusals` reads errors. Credentials stay in obstore: no attribute,
 message or pickle here has them. Prose: docs/PLACE.md, "Places".
 """
 
@@ -13,30 +14,39 @@ import os
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from falaj._checks import flag, function, text
 from falaj._numbers import seconds
+from falaj._paths import local_path
 from falaj.errors import (
     CorruptData,
     HandleClosed,
     InvalidArgument,
     MissingExtra,
     ObjectMissing,
+    PlaceUnreachable,
     named,
 )
+from falaj.ship.handlers import pass_on
 from falaj.ship.place import Listed, check_key, check_prefix, error, is_loopback, is_name
 from falaj.ship.refusals import Refusal, read
+from falaj.ship.requests import NoAnswer, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from falaj._time import Duration
 
+    T = TypeVar("T")
+
 __all__ = ["BucketPlace"]
 
+TIMEOUT_S = 30.0
 SMALL_BODY = 1 << 20
+PART = 256 << 10
+"""Bytes of an answer after which it is heard of; shorter ones come whole."""
 LONG_S = 900.0
 """Longest time of a request with a large body: 64 MiB at 75 KiB a second."""
 RETRIES = {
@@ -100,7 +110,7 @@ class BucketPlace:
         account: str | None = None,
         certificate: str | os.PathLike[str] | None = None,
         allow_http: bool = False,
-        timeout: Duration = 30.0,
+        timeout: Duration = TIMEOUT_S,
         credentials: Callable[[], Any] | None = None,
     ) -> None:
         scheme, bucket, self._root, asked = _parsed(text(url, "url"))
@@ -110,13 +120,19 @@ class BucketPlace:
             "endpoint": endpoint,
             "region": region,
             "account": account,
-            "certificate": None if certificate is None else os.fspath(certificate),
+            "certificate": (
+                None
+                if certificate is None or (isinstance(certificate, str) and not certificate)
+                else local_path(certificate, "certificate")
+            ),
         }
         options = asked | {name: text(value, name) for name, value in given.items() if value}
         self.url = f"{scheme}://{bucket}/{self._root}".rstrip("/")
         timeout_s = seconds(timeout, "timeout")
         if not timeout_s:
             raise InvalidArgument("timeout is longer than 0 seconds: a request takes time")
+        # A longer one than usual was chosen for a slow place: no patience ends a request before.
+        self._least_s = timeout_s if timeout_s > TIMEOUT_S else 0.0
         client = _client(scheme, options, allow_http)
         quick = {**client, "timeout": timedelta(seconds=timeout_s)}
         long = {
@@ -139,9 +155,11 @@ class BucketPlace:
     def get(self, key: str) -> bytes | None:
         """Return an object, or None if there is none under this key."""
         obstore = _obstore()
+        path = self._root + check_key(key)
         try:
-            return bytes(obstore.get(self._patient, self._root + check_key(key)).bytes())
+            return self._ask(lambda heard: _whole(obstore.get(self._patient, path), heard), key)
         except _failures() as failed:
+            pass_on(failed)
             if (refusal := read(failed)).is_missing:
                 return None
             self._refuse(refusal, key)
@@ -158,8 +176,19 @@ class BucketPlace:
         if start >= stop:
             return b""
         try:
-            found = bytes(obstore.get_range(self._patient, path, start=start, end=stop))
+            if stop - start <= PART:
+                found = self._ask(
+                    lambda _: bytes(obstore.get_range(self._patient, path, start=start, end=stop)),
+                    key,
+                )
+            else:
+                part: Any = {"range": (start, stop)}
+                found = self._ask(
+                    lambda heard: _whole(obstore.get(self._patient, path, options=part), heard),
+                    key,
+                )
         except _failures() as failed:
+            pass_on(failed)
             refusal = read(failed)
             if refusal.is_missing:
                 text = f"{self.url} has no object {key}"
@@ -181,8 +210,12 @@ class BucketPlace:
         path = self._root + check_key(key)
         for pause_s in (*PAUSES_S, None):
             try:
-                obstore.put(store, path, body, mode="create", use_multipart=False)
+                ask(
+                    lambda _: obstore.put(store, path, body, mode="create", use_multipart=False),
+                    writes=True,
+                )
             except _failures() as failed:
+                pass_on(failed)
                 refusal = read(failed, creates=True)
                 if refusal.is_unsent and pause_s is not None:
                     time.sleep(pause_s)
@@ -202,13 +235,15 @@ class BucketPlace:
         folder = (self._root + check_prefix(prefix)).removesuffix("/")
         offset = self._root + after.rstrip("/") if after else None
         try:
-            for page in obstore.list(self._patient, prefix=folder or None, offset=offset):
+            pages = iter(obstore.list(self._patient, prefix=folder or None, offset=offset))
+            while (page := self._ask(lambda _: next(pages, None), None)) is not None:
                 for found in page:
                     key = found["path"].removeprefix(self._root)
                     if key > after and all(map(is_name, key.split("/"))):
                         at = int(found["last_modified"].timestamp() * 1_000_000)
                         yield Listed(key, found["size"], at)
         except _failures() as failed:
+            pass_on(failed)
             self._refuse(read(failed, lists=True), None)
 
     def delete(self, keys: Sequence[str]) -> None:
@@ -217,8 +252,9 @@ class BucketPlace:
         paths = [self._root + check_key(key) for key in keys]
         try:
             if paths:
-                obstore.delete(self._patient, paths)
+                ask(lambda _: obstore.delete(self._patient, paths), writes=True)
         except _failures() as failed:
+            pass_on(failed)
             if not (refusal := read(failed)).is_missing:
                 self._refuse(refusal, None)
             for path in paths:  # such a server stops at the first that is missing
@@ -227,15 +263,37 @@ class BucketPlace:
     def _delete_one(self, path: str) -> None:
         obstore = _obstore()
         try:
-            obstore.delete(self._patient, path)
+            ask(lambda _: obstore.delete(self._patient, path), writes=True)
         except _failures() as failed:
+            pass_on(failed)
             if not (refusal := read(failed)).is_missing:
                 self._refuse(refusal, path.removeprefix(self._root))
+
+    def _ask(self, send: Callable[[Callable[[], None]], T], key: str | None) -> T:
+        """Send a request that reads."""
+        try:
+            return ask(send, least_s=self._least_s)
+        except NoAnswer as left:
+            text = f"the place gave no answer for {left.seconds:g} seconds; try again later"
+            at = self.url if key is None else f"{self.url}/{key}"
+            raise error(PlaceUnreachable, f"{at}: {text}", self.url, key) from None
 
     def _refuse(self, refusal: Refusal, key: str | None) -> NoReturn:
         """Raise the error of a refusal, without its cause, whose text may name credentials."""
         at = self.url if key is None else f"{self.url}/{key}"
         raise error(refusal.kind, f"{at}: {refusal.text}", self.url, key) from None
+
+
+def _whole(found: Any, heard: Callable[[], None]) -> bytes:
+    """Read the body of an answer, which may be long on its way."""
+    start, stop = found.range
+    if stop - start <= PART:
+        return bytes(found.bytes())
+    parts = list[Any]()
+    for part in found.stream(min_chunk_size=PART):
+        heard()
+        parts.append(part)
+    return b"".join(parts)
 
 
 _used_in: int | None = None
@@ -268,7 +326,8 @@ def _parsed(url: str) -> tuple[str, str, str, dict[str, str]]:
     """Take a URL apart: scheme, bucket, prefix with a slash at its end, options."""
     try:
         parts = urlsplit(url)
-    except ValueError:
+    except ValueError as failed:
+        pass_on(failed)
         raise InvalidArgument("the URL of a bucket is such as s3://bucket/prefix") from None
     if parts.username is not None or parts.password is not None:
         raise InvalidArgument(
@@ -278,7 +337,8 @@ def _parsed(url: str) -> tuple[str, str, str, dict[str, str]]:
         raise InvalidArgument("the URL of a bucket is such as s3://bucket/prefix")
     try:
         asked = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
-    except ValueError:
+    except ValueError as failed:
+        pass_on(failed)
         raise InvalidArgument("a URL's query is such as ?region=eu-west-1") from None
     if wrong := sorted(asked.keys() - _IN_URLS):
         raise InvalidArgument(
@@ -305,8 +365,9 @@ def _client(scheme: str, options: dict[str, str], allow_http: bool) -> dict[str,
             client["allow_http"] = True
     if path := options.get("certificate"):
         try:
-            client["root_certificate"] = Path(path).read_bytes()
+            client["root_certificate"] = Path(local_path(path, "certificate")).read_bytes()
         except OSError as refused:
+            pass_on(refused)
             raise InvalidArgument(f"certificate: {path}: {refused.strerror}") from None
     return client
 
@@ -316,7 +377,8 @@ def _endpoint(name: str, endpoint: str) -> SplitResult:
     try:
         parts = urlsplit(endpoint)
         is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+    except ValueError as failed:
+        pass_on(failed)
         parts, is_one = SplitResult("", "", "", "", ""), False
     if is_one and not parts.username:
         return parts
@@ -358,6 +420,7 @@ def _store(
             credential_provider=credentials,
         )
     except (BaseError, ValueError) as failed:
+        pass_on(failed)
         said = str(failed).partition("\n")[0]
         wrong_one = _wrong_setting(scheme, said, options.get("certificate"))
         raise InvalidArgument(f"{scheme}://{bucket}: {wrong_one}") from None

@@ -13,12 +13,11 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from falaj import _core
-from falaj._paths import local_path
+from falaj._paths import expect_outside_stores, holds_a_store, local_path
 from falaj.errors import (
     Error,
     InvalidArgument,
@@ -26,15 +25,27 @@ from falaj.errors import (
     PathNotFound,
     PermissionDenied,
     SystemCallFailed,
+    cache_removed,
 )
+from falaj.ship.handlers import ignored, pass_on, remove_tree
 from falaj.ship.shapes import FIRST_BLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from falaj.ship.place import Place
     from falaj.ship.shapes import Segment
 
-__all__ = ["CACHE_BYTES", "Cache", "ViewDirectory", "default_cache", "named_after"]
+__all__ = [
+    "CACHE_BYTES",
+    "Cache",
+    "ViewDirectory",
+    "default_cache",
+    "expect_outside",
+    "named_after",
+]
+
+_T = TypeVar("_T")
 
 CACHE_BYTES = 4 << 30
 _CHUNK = 4 << 20
@@ -57,8 +68,8 @@ _KINDS: dict[int, tuple[type[Error], str]] = {
 
 def default_cache() -> Path:
     """Return the directory of the cache: `FALAJ_CACHE`, else below the user's cache."""
-    given = os.environ.get("FALAJ_CACHE")
-    if given:
+    given = os.environ.get("FALAJ_CACHE", "")
+    if given.strip():
         return Path(local_path(given, "FALAJ_CACHE"))
     base = os.environ.get("XDG_CACHE_HOME", "")
     if base.startswith("/"):
@@ -82,6 +93,7 @@ def named_after(cache: Path) -> Iterator[None]:
             raise
         raise _named(cache, errno.ENOSPC) from error
     except OSError as error:
+        pass_on(error)
         raise _named(cache, error.errno or errno.EIO) from error
 
 
@@ -93,6 +105,26 @@ def _named(cache: Path, number: int) -> Error:
     )
     made.path = os.fspath(cache)
     return made
+
+
+def expect_outside(place: Place, cache: Path) -> None:
+    """Refuse a cache in the directory of its place, which belongs to shippers, or in a store.
+
+    Raises:
+        InvalidArgument: It lies there.
+    """
+    if holds_a_store(os.fspath(cache)):
+        raise InvalidArgument(f"the cache {cache} is a store: name a directory elsewhere")
+    expect_outside_stores(cache, "the cache")
+    root = getattr(place, "root", None)
+    if root is None:
+        return
+    above, below = os.path.realpath(root), os.path.realpath(cache)
+    if os.path.commonpath((above, below)) == above:
+        raise InvalidArgument(
+            f"the cache {cache} lies in the place {root}, which belongs to the stores that are "
+            "shipped there: name a directory elsewhere with cache= or FALAJ_CACHE"
+        )
 
 
 class ViewDirectory:
@@ -107,6 +139,15 @@ class ViewDirectory:
         """The directory that is read as a store."""
         return self.path / "store"
 
+    def expect(self) -> None:
+        """Check that it is there.
+
+        Raises:
+            FilesRemoved: Somebody removed it.
+        """
+        if not self.store.is_dir():
+            raise cache_removed(os.fspath(self.store))
+
     def temporary(self) -> Path:
         """Return a new path on the same file system."""
         self._temporary += 1
@@ -115,7 +156,7 @@ class ViewDirectory:
     def remove(self) -> None:
         """Remove it, unless it is a parent process's. Mapped files stay readable."""
         if self._made_by == os.getpid():
-            shutil.rmtree(self.path, ignore_errors=True)
+            remove_tree(self.path)
         os.close(self._lock)
 
 
@@ -136,29 +177,38 @@ class Cache:
         with named_after(path):
             self.path = path.absolute()
             self._segments, self._views = self.path / "segments", self.path / "views"
-            for each in (self._segments, self._views):
-                each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make()
 
-    @contextlib.contextmanager
-    def _alone(self, path: Path) -> Iterator[None]:
-        """Hold a lock, which no other thread or process then holds."""
+    def _make(self) -> None:
+        for each in (self._segments, self._views):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _alone(self, path: Path, work: Callable[..., _T], *arguments: Any) -> _T:
+        """Do work under a lock, which no other thread or process then holds.
+
+        No generator does this: it would keep the lock with the exception of a signal's handler.
+        """
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+            return work(*arguments)
         finally:
             os.close(lock)
 
     def new_view(self) -> ViewDirectory:
         """Make a directory for a view; remove what dead processes left."""
-        with named_after(self.path), self._alone(self._views / "lock"):
-            self._sweep()
-            self.shrink()  # one may have died before it did
-            path = self._views / os.urandom(8).hex()
-            path.mkdir(mode=0o700)
-            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            return ViewDirectory(path, lock)
+        with named_after(self.path):
+            self._make()  # somebody may have removed it meanwhile
+            return self._alone(self._views / "lock", self._begin_view)
+
+    def _begin_view(self) -> ViewDirectory:
+        self._sweep()
+        self.shrink()  # one may have died before it did
+        path = self._views / os.urandom(8).hex()
+        path.mkdir(mode=0o700)
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return ViewDirectory(path, lock)
 
     def _sweep(self) -> None:
         for view in self._views.iterdir():
@@ -166,14 +216,15 @@ class Cache:
                 continue
             try:
                 lock = os.open(view / "lock", os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:  # killed before it had one
-                shutil.rmtree(view, ignore_errors=True)
+            except FileNotFoundError as missing:  # killed before it had one
+                pass_on(missing)
+                remove_tree(view)
                 continue
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(view, ignore_errors=True)
-            except BlockingIOError:
-                pass
+                remove_tree(view)
+            except BlockingIOError as held:
+                pass_on(held)
             finally:
                 os.close(lock)
 
@@ -187,7 +238,8 @@ class Cache:
         path = self._path(origin, log, segment)
         try:
             os.link(path, to)
-        except FileNotFoundError:
+        except FileNotFoundError as missing:
+            pass_on(missing)
             return False
         if _is_right(to, segment):
             os.utime(to)
@@ -205,12 +257,15 @@ class Cache:
         if size > self.most:
             return
         path = self._path(origin, log, segment)
+        self._make()  # somebody may have removed it meanwhile
         # Several threads and processes do this: each would count without what the others link. The
         # lock of the views is another one: who holds it may be removing many files.
-        with self._alone(self.path / "keeping"):
-            if not path.exists():
-                self.shrink(size)
-                os.link(whole, path)
+        self._alone(self.path / "keeping", self._link, whole, path, size)
+
+    def _link(self, whole: Path, path: Path, size: int) -> None:
+        if not path.exists():
+            self.shrink(size)
+            os.link(whole, path)
 
     def shrink(self, more: int = 0) -> None:
         """Remove segments until so many more bytes are within the bound.
@@ -219,7 +274,7 @@ class Cache:
         """
         found = []
         for entry in os.scandir(self._segments):
-            with contextlib.suppress(FileNotFoundError):  # another process removed it
+            with ignored(FileNotFoundError):  # another process removed it
                 stat = entry.stat()
                 found.append((stat.st_mtime_ns, stat.st_blocks * 512, entry.path))
         surplus = sum(size for _, size, _ in found) + more - self.most

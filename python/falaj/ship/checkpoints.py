@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from falaj.errors import CorruptData
+from falaj.ship.handlers import pass_on
 from falaj.ship.numbers import (
     FORMAT,
     Members,
@@ -56,11 +57,15 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A checkpoint without what the store held: all that deletion needs, and no page is read."""
+    """A checkpoint without what the store held: all that deletion needs, and no page is read.
+
+    `time_us` is that of the last flush it covers, for a restore to a time; 0 where there is none.
+    """
 
     number: int
     claim: int
     hash: str
+    time_us: int
     before: int
     garbage: list[str]
     numbers: list[tuple[int, int]]
@@ -116,7 +121,7 @@ def decode_checkpoint(
     members = decode_head(body, number, whose)
     outline = _outline(members, number)
     view = View(number, outline.claim, outline.hash)
-    view.time_us = members.number("time_us", 2**63, -(2**63))
+    view.time_us = outline.time_us
     inner, pages = members, dict[str, int]()
     if members.has("pages"):
         inner, pages = _paged(members, whose, get)
@@ -138,7 +143,7 @@ def decode_checkpoint(
 
 
 def decode_outline(body: bytes, number: int, whose: Whose) -> Outline:
-    """Read what a checkpoint says about deletion.
+    """Read what a checkpoint says about deletion, and when it was.
 
     Raises:
         CorruptData: It is none, or of another store, origin or number.
@@ -154,6 +159,7 @@ def _outline(members: Members, number: int) -> Outline:
         number,
         members.number("claim", number + 1),
         members.hash("hash"),
+        members.number("time_us", 2**63, -(2**63)),
         members.number("before", max(number, 1)),
         [object_key_of(each, members) for each in members.take("garbage", list)],
         _ranges(members, number),
@@ -201,7 +207,8 @@ def _paged(
     content = b"".join(parts)
     try:
         found = json.loads(content)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as failed:
+        pass_on(failed)
         raise members.wrong("has pages that are no JSON") from None
     if canonical(found) != content:
         raise CorruptData(f"{whose.where}: its pages are not in the form that writers use")

@@ -17,7 +17,7 @@ import fcntl
 import os
 import secrets
 import stat
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NoReturn
@@ -32,6 +32,7 @@ from falaj.errors import (
     PlaceUnreachable,
     UnsupportedPlace,
 )
+from falaj.ship.handlers import ignored, is_handlers, pass_on
 from falaj.ship.place import Listed, check_key, check_prefix, error, is_name
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class DirectoryPlace:
         self.url = Path(self.root).as_uri()
         self._lock = Lock()
         self._synced: set[str] = set()  # folders whose names are on stable storage
-        self._was_here = os.path.isdir(os.path.join(self.root, NEW))
+        self._was_here = _is_directory(os.path.join(self.root, NEW))
         self._is_swept = False
 
     def __repr__(self) -> str:
@@ -136,11 +137,11 @@ class DirectoryPlace:
             if key <= after and not after.startswith(key):
                 continue
             if name.endswith("/"):
-                with ExitStack() as opened, self._told(key[:-1]), suppress(FileNotFoundError):
+                with ExitStack() as opened, self._told(key[:-1]), ignored(FileNotFoundError):
                     below = _open(opened, name[:-1], _FOLDER, folder)
                     yield from self._listed(below, key, after)
             elif key > after:
-                with suppress(FileNotFoundError):
+                with ignored(FileNotFoundError):
                     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode):
                         yield Listed(key, status.st_size, status.st_mtime_ns // 1000)
@@ -153,7 +154,8 @@ class DirectoryPlace:
             folder = self._folder(opened, folders)
             try:
                 file = None if folder is None else os.open(name, _OBJECT, dir_fd=folder)
-            except FileNotFoundError:
+            except FileNotFoundError as missing:
+                pass_on(missing)
                 file = None
             if file is not None:
                 opened.callback(os.close, file)
@@ -165,21 +167,25 @@ class DirectoryPlace:
         """Open a folder, or give None if there is none; raise where the place itself is gone."""
         try:
             at = _open(opened, self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            if not self._was_here and os.path.isdir(os.path.dirname(self.root)):
+        except FileNotFoundError as missing:
+            pass_on(missing)
+            if not self._was_here and _is_directory(os.path.dirname(self.root)):
                 return None
-            kind = PlaceUnreachable if self._was_here else PlaceNotFound
+            if self._was_here:
+                raise self._gone(f"there is no directory {self.root} any more") from None
             text = f"there is no directory {self.root}: create the one above it, or mount its disk"
-            raise error(kind, text, self.url) from None
+            raise error(PlaceNotFound, text, self.url) from None
         if self._was_here:
             try:
                 os.stat(NEW, dir_fd=at, follow_symlinks=False)
-            except FileNotFoundError:
-                raise self._gone() from None
+            except FileNotFoundError as missing:
+                pass_on(missing)
+                raise self._gone(f"{self.root} has no longer a directory {NEW}") from None
         for part in parts:
             try:
                 at = _open(opened, part, _FOLDER, at)
-            except FileNotFoundError:
+            except FileNotFoundError as missing:
+                pass_on(missing)
                 return None
         return at
 
@@ -200,7 +206,7 @@ class DirectoryPlace:
             file = os.open(temporary, _TEMPORARY, 0o666, dir_fd=new)
             opened.callback(os.close, file)
             opened.callback(_unlink, temporary, new)
-            with suppress(OSError):  # without locks no other process deletes it
+            with ignored(OSError):  # without locks no other process deletes it
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _write(file, body)
             os.fsync(file)
@@ -215,17 +221,18 @@ class DirectoryPlace:
             with ExitStack() as opened, self._told(key, writes=True):
                 folder = self._folder(opened, folders)
                 if folder is not None:
-                    with suppress(FileNotFoundError, IsADirectoryError):
+                    with ignored(FileNotFoundError, IsADirectoryError):
                         os.unlink(name, dir_fd=folder)
 
     def _link(self, temporary: str, new: int, name: str, folder: int) -> bool:
         """Give the new file its name, if that is free."""
         try:
             os.link(temporary, name, src_dir_fd=new, dst_dir_fd=folder, follow_symlinks=False)
-        except (FileExistsError, FileNotFoundError):
+        except (FileExistsError, FileNotFoundError) as refused:
+            pass_on(refused)
             return False  # the second: another process deleted the file, whose lock it could take
         except OSError as refused:
-            if refused.errno not in _NO_LINKS:
+            if is_handlers(refused) or refused.errno not in _NO_LINKS:
                 raise
             raise error(
                 UnsupportedPlace,
@@ -239,11 +246,11 @@ class DirectoryPlace:
         """Open the root; create the place, and delete what killed processes left, once."""
         with self._lock:
             if not self._was_here:
-                with suppress(FileExistsError):
+                with ignored(FileExistsError):
                     os.mkdir(self.root)
                 root = _open(opened, self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 above = _open(opened, os.path.dirname(self.root), os.O_RDONLY | os.O_DIRECTORY)
-                with suppress(FileExistsError):
+                with ignored(FileExistsError):
                     os.mkdir(NEW, dir_fd=root)
                 os.fsync(root)
                 os.fsync(above)
@@ -267,9 +274,10 @@ class DirectoryPlace:
             path = f"{path}/{part}"
             try:
                 folder = _open(opened, part, _FOLDER, at)
-            except FileNotFoundError:
+            except FileNotFoundError as missing:
+                pass_on(missing)
                 self._synced.discard(path)
-                with suppress(FileExistsError):
+                with ignored(FileExistsError):
                     os.mkdir(part, dir_fd=at)
                 folder = _open(opened, part, _FOLDER, at)
             if path not in self._synced:
@@ -280,9 +288,10 @@ class DirectoryPlace:
 
     # --- Errors ----------------------------------------------------------------------------------
 
-    def _gone(self) -> Error:
-        text = f"{self.root} has no longer a directory {NEW}: is its disk mounted?"
-        return error(PlaceUnreachable, text, self.url)
+    def _gone(self, how: str) -> Error:
+        """Make the error of a place that this process has seen, and that is no longer there."""
+        text = f"{how}: mount its disk; if the place was removed, start this process again: "
+        return error(PlaceUnreachable, text + "a shipper then sends everything", self.url)
 
     @contextmanager
     def _told(self, key: str | None, *, writes: bool = False) -> Iterator[None]:
@@ -292,6 +301,7 @@ class DirectoryPlace:
         except Error:
             raise
         except OSError as refused:
+            pass_on(refused)
             self._raise(refused, key, writes)
 
     def _raise(self, refused: OSError, key: str | None, writes: bool) -> NoReturn:
@@ -301,6 +311,14 @@ class DirectoryPlace:
         if remedy == _RIGHTS and not writes:
             remedy = _RIGHTS_TO_READ
         raise error(kind, f"{at}: {refused.strerror}; {remedy}", self.url, key) from refused
+
+
+def _is_directory(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except OSError as refused:
+        pass_on(refused)
+        return False
 
 
 def _open(opened: ExitStack, name: str, flags: int, at: int | None = None) -> int:
@@ -324,7 +342,7 @@ def _write(file: int, body: bytes) -> None:
 
 
 def _unlink(name: str, folder: int) -> None:
-    with suppress(OSError):  # the next process to sweep deletes it
+    with ignored(OSError):  # the next process to sweep deletes it
         os.unlink(name, dir_fd=folder)
 
 
@@ -335,7 +353,7 @@ def _sweep(new: int) -> None:
     reports an unknown outcome.
     """
     for name in os.listdir(new):
-        with suppress(OSError), ExitStack() as opened:
+        with ignored(OSError), ExitStack() as opened:
             file = _open(opened, name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, new)
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(name, dir_fd=new)

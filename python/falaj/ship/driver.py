@@ -275,8 +275,8 @@ class Driver:
                 ObjectMissing,
                 f"{self.origin.where(key)} is missing: objects were deleted from the place while"
                 " this process shipped to it, and what lies there cannot be restored any more."
-                " Start it again: an empty place gets everything. Where something is left, ship"
-                " the store as a new origin: `falaj ship --new-origin`",
+                " Start it again: an empty place gets everything. Where something is left, remove"
+                " that first, or ship the store as a new origin: `falaj ship --new-origin`",
                 self.origin.place.url,
                 self.origin.root + key,
             )
@@ -331,7 +331,7 @@ def read_view(origin: Origin, patience: Patience, until: int | None = None) -> V
         if until is not None and ended >= until:
             return driver.view
         if ended < least:
-            raise _missing(origin, ended + 1, least)
+            raise _missing(origin, driver.view, ended + 1, least)
         behind = patience(lambda after=ended: origin.listed_behind(after))  # type: ignore[misc]
         if behind is not None and behind > ended + 1:
             least = behind
@@ -358,17 +358,25 @@ def is_whole(origin: Origin, ended: int, patience: Patience) -> bool:
     return False
 
 
-def _missing(origin: Origin, number: int, behind: int) -> CorruptData:
-    """Make the error of a number that is missing, though no checkpoint covers it."""
+def _missing(origin: Origin, before: View, number: int, behind: int) -> CorruptData:
+    """Make the error of a number that is missing, though no checkpoint covers it.
+
+    Where no flush precedes it, nothing there can be restored: so it is after a place was wiped
+    while a shipper went on.
+    """
     where = origin.where(number_key(number))
-    before = (
-        f"restore what precedes it with `falaj restore --to-number {number - 1}`, and "
-        if number > 1
-        else ""
-    )
+    if before.files:
+        instead = (
+            f"restore what precedes it with `falaj restore --to-number {number - 1}`, and ship"
+        )
+    else:
+        instead = (
+            f"if the place was wiped, remove what is left below {origin.where('')} too, and start"
+            " the shipper again, which then sends everything; or ship"
+        )
     made = CorruptData(
         f"{where} is missing, and the place has number {behind}: bring that object back, such as"
-        f" from the bucket's versions; or {before}ship on with `falaj ship --new-origin`"
+        f" from the bucket's versions; or {instead} on with `falaj ship --new-origin`"
     )
     made.path = where
     return made

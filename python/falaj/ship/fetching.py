@@ -1,18 +1,20 @@
 """Reads the pieces of a view from a place, in parallel, and passes on bytes that are checked.
 
 Owns how neighbouring pieces become one request, and the bound of bytes in flight. Invariant: every
-piece that is passed on has the checksum that its number says. Pieces that an earlier restore left
-are looked for in as many threads, before any is fetched.
+piece that is passed on has the checksum that its number says, and none is passed on any more once
+`fetch` has raised. A thread that still waits for the place then is left alone. Pieces that an
+earlier restore left are looked for in as many threads, before any is fetched.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, NamedTuple
 
 from falaj import _core
-from falaj.ship.objects import InFlight
+from falaj.ship.objects import InFlight, Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from falaj.ship.shapes import Piece
     from falaj.ship.tree import View
 
-__all__ = ["Target", "checked", "fetch", "missing", "targets_of"]
+__all__ = ["Target", "Writes", "checked", "fetch", "missing", "targets_of"]
 
 REQUEST_MAX = 8 << 20
 THREADS = 8
@@ -38,6 +40,37 @@ class Target(NamedTuple):
     sequence: int
     piece: Piece
     length: int
+
+
+class Writes:
+    """Counts the writes of other threads that are under way, and lets none begin after its end."""
+
+    def __init__(self) -> None:
+        self._count, self._is_over = 0, False
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> None:
+        """Begin one.
+
+        Raises:
+            Stopped: No more begin.
+        """
+        with self._changed:
+            if self._is_over:
+                raise Stopped
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        """End one."""
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Let no more begin, and wait for those under way."""
+        with self._changed:
+            self._is_over = True
+            self._changed.wait_for(lambda: not self._count)
 
 
 def targets_of(view: View) -> list[Target]:
@@ -93,7 +126,6 @@ def fetch(
     write: Write,
     done: Callable[[int], None],
     in_flight: int,
-    abandon: Callable[[], object] | None = None,
 ) -> None:
     """Read pieces and pass each to `write`, from several threads.
 
@@ -105,39 +137,41 @@ def fetch(
             It returns False for a piece that has another checksum.
         done: Called with the bytes of each piece that was written.
         in_flight: Bytes that are in memory at a time.
-        abandon: Called after the first error or an interrupt: it ends the waits of `patience`.
 
     Raises:
         CorruptData: A piece is missing or corrupt.
     """
-    bound = InFlight(in_flight)
+    bound, asks, writes = InFlight(in_flight), patience.apart(), Writes()
 
     def work(group: list[Target], taken: int) -> None:
         try:
-            for target, data, start in _read(origin, group, patience):
-                if not write(target, data, start, start + target.piece.length):
-                    raise origin.corrupt(target.piece)
-                done(target.length)
+            for target, data, start in _read(origin, group, asks):
+                with writes:
+                    if not write(target, data, start, start + target.piece.length):
+                        raise origin.corrupt(target.piece)
+                    done(target.length)
         finally:
             bound.give(taken)
 
-    with ThreadPoolExecutor(THREADS, "falaj-fetch") as pool:
+    pool = ThreadPoolExecutor(THREADS, "falaj-fetch")
+    try:
         running = set()
-        try:
-            for group in _groups(targets):
-                taken = bound.take(sum(each.piece.length for each in group))
-                running.add(pool.submit(work, group, taken))
-                finished = {future for future in running if future.done()}
-                running -= finished
-                for future in finished:
-                    future.result()
-            for future in wait(running, return_when=FIRST_EXCEPTION).done:
+        for group in _groups(targets):
+            taken = bound.take(sum(each.piece.length for each in group))
+            running.add(pool.submit(work, group, taken))
+            finished = {future for future in running if future.done()}
+            running -= finished
+            for future in finished:
                 future.result()
-        except BaseException:
-            if abandon is not None:
-                abandon()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for future in wait(running, return_when=FIRST_EXCEPTION).done:
+            future.result()
+        pool.shutdown()
+    except BaseException:
+        # The place may give no answer for long, and a handler's exception waits for none.
+        asks.end()
+        pool.shutdown(wait=False, cancel_futures=True)
+        writes.end()
+        raise
 
 
 def _groups(targets: list[Target]) -> Iterator[list[Target]]:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from falaj.errors import UnknownOrigin
+from falaj.errors import TopicDeleted, UnknownOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from falaj.ship.shapes import Parent
 
-__all__ = ["Known", "heads", "matching", "resumed", "two_heads"]
+__all__ = ["Known", "Left", "heads", "matching", "resumed", "two_heads"]
 
 
 class Known(NamedTuple):
@@ -28,6 +28,18 @@ class Known(NamedTuple):
     parent: Parent | None
     where: str
     source: Any = None
+
+
+class Left(NamedTuple):
+    """Where a job stands in a topic of an origin.
+
+    Attributes:
+        offsets: The next offset of each partition.
+        generation: The generation of the topic that they count in; "" if it is not known.
+    """
+
+    offsets: dict[int, int]
+    generation: str = ""
 
 
 def heads(known: Iterable[Known]) -> dict[str, list[Known]]:
@@ -80,7 +92,7 @@ def _listed(known: Iterable[Known]) -> str:
 
 def resumed(
     known: Mapping[str, Known],
-    offsets: Mapping[str, Mapping[int, int]],
+    offsets: Mapping[str, Left],
     origin: str,
     generation: str,
     partition: int,
@@ -92,18 +104,27 @@ def resumed(
 
     Args:
         known: The origins by id.
-        offsets: Where the job stands: next offsets by origin and partition.
+        offsets: Where the job stands, by origin.
         origin: The origin.
         generation: The generation of the topic there.
         partition: The partition.
+
+    Raises:
+        TopicDeleted: The offsets count in another topic of the same name.
     """
-    most, seen = 2**63, {origin}
-    while origin not in offsets:
-        parent = known[origin].parent if origin in known else None
+    most, seen, there = 2**63, {origin}, origin
+    while there not in offsets:
+        parent = known[there].parent if there in known else None
         if parent is None or parent.origin in seen:
             return None
         most = min(most, parent.end(generation, partition))
-        origin = parent.origin
-        seen.add(origin)
-    at = offsets[origin].get(partition)
+        there = parent.origin
+        seen.add(there)
+    left = offsets[there]
+    if most and left.generation and left.generation != generation:
+        raise TopicDeleted(
+            f"in origin {origin} the topic was deleted, and another has its name now: take the "
+            f"origin {there} out of the offsets to read that one from its first record"
+        )
+    at = left.offsets.get(partition)
     return None if at is None else min(at, most)

@@ -16,8 +16,18 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
-from falaj.errors import Error, Fenced, InvalidArgument, PlaceError, PlaceRefused, TwinStore
+from falaj.errors import (
+    Error,
+    Fenced,
+    InvalidArgument,
+    PathNotFound,
+    PlaceError,
+    PlaceRefused,
+    TwinStore,
+)
+from falaj.ship.handlers import ignored
 from falaj.ship.objects import Stopped
+from falaj.ship.origin import leave_origin
 from falaj.ship.shipper import Options, Shipped, Shipper, write_note
 
 if TYPE_CHECKING:
@@ -37,6 +47,8 @@ _COMPARED_S = 5.0
 """Seconds for which a lane that may begin waits for others that still compare."""
 _AGAIN_FIRST_S, _AGAIN_MOST_S = 1.0, 60.0
 _LEAST_IN_FLIGHT = 8 << 20
+_DELETIONS_MOST = 8
+"""Times in a row that a look at the store may meet a deletion, before that is an error."""
 _NOTE_S = 2.0
 
 
@@ -225,6 +237,10 @@ class Lanes:
             lane.is_compared or lane.error is not None for lane in self._lanes
         )
 
+    def lacking(self) -> list[Sent]:
+        """List what was sent to places that `stop` left without the last records of the store."""
+        return [lane.sent for lane in self._lanes if lane.lacks]
+
     # --- What lanes share ------------------------------------------------------------------------
 
     def origin(self) -> str:
@@ -232,8 +248,7 @@ class Lanes:
         with self._cutting:
             if self._origin is None:
                 if self.options.new_origin:
-                    with suppress(FileNotFoundError):
-                        os.unlink(os.path.join(self.store.path, "origin"))
+                    leave_origin(self.store.path)
                 self._origin = self.store._origin()
             return self._origin
 
@@ -245,9 +260,16 @@ class Lanes:
             if previous is not None and newest is not None and self._newest_is > begun:
                 return newest
             self._cuts += 1
-            made = self.store._cut(None if previous is None else newest or previous)
+            made = self._cut_again(None if previous is None else newest or previous)
             self._newest, self._newest_is = made, self._cuts
             return made
+
+    def _cut_again(self, previous: Cut | None) -> Cut:
+        """Cut the store; again where a topic was deleted while its log was read."""
+        for _ in range(_DELETIONS_MOST):
+            with suppress(PathNotFound):
+                return self.store._cut(previous)
+        return self.store._cut(previous)
 
     def acknowledge(self, lane: _Lane, ends: Iterable[tuple[str, int, int]]) -> None:
         """Count what the place of a lane has, and let the store know what enough of them have.
@@ -269,6 +291,7 @@ class Lanes:
             self._ends[lane.number] = {}
 
     def _publish(self) -> None:
+        deletions = 0
         while not self._is_over():
             wanted = self.store._min_sync()
             if wanted > len(self._lanes):
@@ -281,6 +304,10 @@ class Lanes:
                 if self._is_over():
                     return
                 if self.store._min_sync() <= wanted:
+                    raise
+            except PathNotFound:  # a topic was deleted while its log was looked at
+                deletions += 1
+                if deletions > _DELETIONS_MOST:
                     raise
             else:
                 return
@@ -303,7 +330,7 @@ class Lanes:
             is_first, self._noted_at = self._noted_at < 0, now
             places = [self._state_of(lane) for lane in self._lanes]
             noted = {"places": places, "process": os.getpid()}
-            with suppress(OSError):
+            with ignored(OSError):
                 write_note(self.store.path, json.dumps(noted), sync=is_first)
 
     def _state_of(self, lane: _Lane) -> dict[str, Any]:
@@ -342,7 +369,7 @@ class _Lane:
     def __init__(self, lanes: Lanes, number: int, place: Place) -> None:
         self.lanes, self.number, self.place = lanes, number, place
         self.error: BaseException | None = None
-        self.is_compared = self.has_held = False
+        self.is_compared = self.has_held = self.lacks = False
         self.problem, self.heard_us = "", cast("int | None", None)
         self._sent = Shipped(0, 0, 0, 0)
         self._shipper: _LaneShipper | None = None
@@ -390,9 +417,11 @@ class _Lane:
                 self.lanes.forget(self)
                 self.lanes.hear_of(self, cast("Error", error))
                 if self.lanes.stop.wait(pause):
+                    self.lacks = self._shipper.lacks()
                     return
                 pause = min(pause * 2, _AGAIN_MOST_S)
             else:
+                self.lacks = self._shipper.is_cut_short and self._shipper.lacks()
                 return
 
 

@@ -17,6 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from falaj.errors import CorruptData, UnsupportedVersion
+from falaj.ship.handlers import pass_on
 from falaj.ship.shapes import (
     FIRST_BLOCK,
     HEADER,
@@ -116,7 +117,8 @@ def unseal(body: bytes, where: str) -> dict[str, Any]:
         raise _corrupt(where, "its hash does not match its bytes")
     try:
         members = json.loads(head + b"}", parse_float=_refuse, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as failed:
+        pass_on(failed)
         raise _corrupt(where, "it is no JSON") from None
     if not isinstance(members, dict) or canonical(members)[:-1] != head:
         raise _corrupt(where, "its JSON is not in the form that writers use")
@@ -180,7 +182,8 @@ class Members:
         """Return bytes that are written in Base64."""
         try:
             return base64.b64decode(self.take(name, str, ""), validate=True)
-        except (binascii.Error, ValueError):
+        except (binascii.Error, ValueError) as failed:
+            pass_on(failed)
             raise self.wrong(f"has no Base64 in {name!r}") from None
 
     def end(self) -> None:

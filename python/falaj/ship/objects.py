@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TypeVar
 
 from falaj.errors import Error, ObjectMissing, RetryableError
+from falaj.ship.requests import LOOK_S, Stopped, Waits
 from falaj.ship.shapes import SALT, object_key
 
 if TYPE_CHECKING:
@@ -32,10 +33,6 @@ _COMPARED_BELOW = 1 << 20
 T = TypeVar("T")
 
 
-class Stopped(Exception):
-    """The process was asked to stop while it waited for the place."""
-
-
 class Patience:
     """Ask a place again while it does not answer.
 
@@ -43,6 +40,7 @@ class Patience:
         seconds: For how long; None is until `stop` is set.
         stop: Ends each wait.
         notice: Called with the error before each wait.
+        last_s: Seconds that a request under way may still take once `stop` is set.
     """
 
     def __init__(
@@ -50,28 +48,59 @@ class Patience:
         seconds: float | None,
         stop: threading.Event,
         notice: Callable[[Error], None] = lambda error: None,
+        last_s: float = 0.0,
     ) -> None:
-        self.seconds, self.stop, self.notice = seconds, stop, notice
+        self.seconds, self.stop, self.notice, self.last_s = seconds, stop, notice, last_s
+        self._own: threading.Event | None = None
+
+    def apart(self) -> Patience:
+        """Return one whose waits `end` ends, too."""
+        made = Patience(self.seconds, self.stop, self.notice, self.last_s)
+        made._own = threading.Event()
+        return made
+
+    def within(self, seconds: float) -> Patience:
+        """Return one for other seconds, which the same `stop` ends."""
+        return Patience(seconds, self.stop, self.notice, self.last_s)
+
+    def end(self) -> None:
+        """End the waits of one that is `apart`, and of no other."""
+        assert self._own is not None
+        self._own.set()
 
     def __call__(self, ask: Callable[[], T]) -> T:
         """Return what `ask` returns, after as many attempts as it takes.
 
         Raises:
             RetryableError: The patience ended.
-            Stopped: `stop` was set.
+            Stopped: `stop` was set, or it was ended.
         """
         began, pause = time.monotonic(), _PAUSE_FIRST_S
+        waits = Waits(self.seconds, self.last_s, self._is_stopped)
         while True:
             try:
-                return ask()
+                with waits:
+                    return ask()
             except RetryableError as error:
                 spent = time.monotonic() - began
                 if self.seconds is not None and spent + pause > self.seconds:
                     raise
                 self.notice(error)
-            if self.stop.wait(pause):
+            if self._is_stopped_within(pause):
                 raise Stopped
             pause = min(pause * 2, _PAUSE_MOST_S)
+
+    def _is_stopped(self) -> bool:
+        return self.stop.is_set() or (self._own is not None and self._own.is_set())
+
+    def _is_stopped_within(self, seconds: float) -> bool:
+        if self._own is None:
+            return self.stop.wait(seconds)
+        while seconds > 0:
+            if self._own.is_set() or self.stop.wait(min(seconds, LOOK_S)):
+                return True
+            seconds -= LOOK_S
+        return self._own.is_set()
 
 
 class InFlight:

@@ -14,8 +14,16 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from falaj import _core
-from falaj.errors import CorruptData, ObjectMissing, UnknownOrigin, named
+from falaj.errors import (
+    CorruptData,
+    ObjectMissing,
+    PermissionDenied,
+    SystemCallFailed,
+    UnknownOrigin,
+    named,
+)
 from falaj.ship.checkpoints import Checkpoint, Outline, decode_checkpoint, decode_outline
+from falaj.ship.handlers import closed, pass_on
 from falaj.ship.numbers import Whose, decode_number
 from falaj.ship.shapes import Claim, Flush, Parent, Piece, checkpoint_key, number_key
 
@@ -24,7 +32,15 @@ if TYPE_CHECKING:
 
     from falaj.ship.place import Listed, Place
 
-__all__ = ["Found", "Origin", "named_origins", "origins_of", "parent_in", "roots_of"]
+__all__ = [
+    "Found",
+    "Origin",
+    "leave_origin",
+    "named_origins",
+    "origins_of",
+    "parent_in",
+    "roots_of",
+]
 
 _ORIGIN = re.compile(r"([0-9a-f]{32})/o/([0-9a-f]{32})/.*")
 _NUMBERED = re.compile(r"(?:.*/)?[cn]/([0-9]{20})")
@@ -73,8 +89,10 @@ class Origin:
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[Listed]:
         """List objects of this origin; their keys are below it."""
-        for found in self.place.list_after(self.root + prefix, after and self.root + after):
-            yield found._replace(key=found.key.removeprefix(self.root))
+        last = after and self.root + after
+        with closed(self.place.list_after(self.root + prefix, last)) as listing:
+            for found in listing:
+                yield found._replace(key=found.key.removeprefix(self.root))
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects of this origin."""
@@ -123,9 +141,10 @@ class Origin:
 
     def listed_behind(self, number: int) -> int | None:
         """Return the first number that a listing shows behind one; None if there is none."""
-        for each in self.list_after("n", number_key(number)):
-            if match := _NUMBERED.fullmatch(each.key):
-                return int(match[1])
+        with closed(self.list_after("n", number_key(number))) as listing:
+            for each in listing:
+                if match := _NUMBERED.fullmatch(each.key):
+                    return int(match[1])
         return None
 
     def bytes_of(self, piece: Piece) -> bytes:
@@ -180,8 +199,11 @@ def roots_of(place: Place) -> Iterator[tuple[str, str]]:
     """List the stores and origins of a place, by one short listing for each."""
     after = ""
     while True:
-        matches = (_ORIGIN.fullmatch(each.key) for each in place.list_after("", after))
-        match = next(filter(None, matches), None)
+        match = None
+        with closed(place.list_after("", after)) as listing:
+            for each in listing:
+                if match := _ORIGIN.fullmatch(each.key):
+                    break
         if match is None:
             return
         yield match[1], match[2]
@@ -232,9 +254,32 @@ def parent_in(path: str | os.PathLike[str]) -> Parent | None:
     try:
         with open(os.path.join(path, "origin"), encoding="utf-8") as file:
             found = json.load(file)
-    except FileNotFoundError:
+    except FileNotFoundError as missing:
+        pass_on(missing)
         return None
     if "parent" not in found:
         return None
     ends = tuple((topic, *numbers) for topic, *numbers in found["parent_ends"])
     return Parent(found["parent"], found["parent_number"], ends)
+
+
+def leave_origin(path: str | os.PathLike[str]) -> None:
+    """Remove a store's file `origin`, so that the store begins as a new one.
+
+    Raises:
+        SystemCallFailed: The operating system refuses.
+    """
+    file = os.path.join(path, "origin")
+    try:
+        os.unlink(file)
+    except FileNotFoundError as missing:
+        pass_on(missing)
+    except OSError as refused:
+        pass_on(refused)
+        kind = PermissionDenied if isinstance(refused, PermissionError) else SystemCallFailed
+        made = kind(
+            f"{file} cannot be removed, so the store cannot begin as a new origin: "
+            f"{refused.strerror}; it has to be a file that this user may remove"
+        )
+        made.errno, made.filename, made.path = refused.errno, file, file
+        raise made from refused

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from falaj.ship.handlers import closed
 from falaj.ship.numbers import OBJECT
 from falaj.ship.objects import Stopped
 
@@ -76,11 +77,12 @@ def look_back(origin: Origin, newest: int, claim: int, known: Set[str], patience
 
     def orphans_of(kind: str) -> list[str]:
         found: list[str] = []
-        for key in _lower(origin, kind, claim):
-            if patience.stop.is_set():
-                raise Stopped
-            if key not in known and key not in listed:
-                found.append(key)
+        with closed(_lower(origin, kind, claim)) as lower:
+            for key in lower:
+                if patience.stop.is_set():
+                    raise Stopped
+                if key not in known and key not in listed:
+                    found.append(key)
         return found
 
     orphans = [
@@ -93,10 +95,11 @@ def look_back(origin: Origin, newest: int, claim: int, known: Set[str], patience
 
 def _lower(origin: Origin, kind: str, claim: int) -> Iterator[str]:
     """List the objects of lower claims: the first ones, since keys begin with the claim."""
-    for each in origin.list_after(kind):
-        match = OBJECT.fullmatch(each.key)
-        if match is None:
-            continue  # another program's
-        if int(match[1]) >= claim:
-            return
-        yield each.key
+    with closed(origin.list_after(kind)) as listing:
+        for each in listing:
+            match = OBJECT.fullmatch(each.key)
+            if match is None:
+                continue  # another program's
+            if int(match[1]) >= claim:
+                return
+            yield each.key

@@ -13,6 +13,7 @@ import http.client
 import json
 import os
 import select
+import socket
 import ssl
 import time
 import weakref
@@ -23,6 +24,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from falaj._checks import flag, text
 from falaj._numbers import seconds
+from falaj._paths import local_path
 from falaj.errors import (
     CorruptData,
     Error,
@@ -35,6 +37,7 @@ from falaj.errors import (
     UnsupportedPlace,
     named,
 )
+from falaj.ship.handlers import pass_on
 from falaj.ship.place import Listed, check_key, check_prefix, error, is_loopback, is_name
 
 if TYPE_CHECKING:
@@ -128,7 +131,9 @@ class PeerPlace:
         file = asked.get("token_file")
         found = _token(Path(file) if token is None and file else token)
         self._token: Callable[[], str] = lambda: found  # no attribute shows it
-        trusted = asked.get("certificate") if certificate is None else os.fspath(certificate)
+        trusted = asked.get("certificate") if certificate is None else certificate
+        if trusted is not None:
+            trusted = local_path(trusted, "certificate")
         self._connections = _Connections(base, timeout_s, trusted, allow_http or allowed == "1")
 
     def __repr__(self) -> str:
@@ -217,7 +222,8 @@ class PeerPlace:
                 page.append(Listed(key, size, at))
                 after = key
             has_more = told["next"] is not None and bool(page)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError) as failed:
+            pass_on(failed)
             text = f"{self.url}: its answer is no listing of a place; {_OTHERS}"
             raise error(PlaceUnreachable, text, self.url) from None
         return page, has_more
@@ -300,6 +306,7 @@ class PeerPlace:
         try:
             status, kind, found = self._connections.ask(method, target, body, sent, wait_s)
         except (OSError, http.client.HTTPException) as failed:
+            pass_on(failed)
             if isinstance(failed, ssl.SSLError) and failed.reason in _NO_TLS:
                 text = "the server speaks no TLS: write http:// instead of https://"
                 self._raise(PlaceNotFound, text, None)
@@ -309,7 +316,8 @@ class PeerPlace:
         try:
             told = json.loads(found)
             problem, detail = str(told["type"]).rpartition(":")[2], str(told["detail"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError) as failed:
+            pass_on(failed)
             return _Answer(status, b"")
         return _Answer(status, b"", problem, self._shown(detail))
 
@@ -392,7 +400,8 @@ class _Connections:
         pieces = (whole[at : at + PIECE] for at in range(0, len(whole), PIECE))
         try:
             connection.request(method, target, pieces if whole else None, headers)
-        except (BrokenPipeError, ConnectionResetError):
+        except (BrokenPipeError, ConnectionResetError) as failed:
+            pass_on(failed)
             return False
         return True
 
@@ -414,8 +423,32 @@ class _Connections:
             made = http.client.HTTPSConnection(
                 self._host, self._port, timeout=CONNECT_S, context=self._tls
             )
+        # As socket.create_connection, which takes a handler's exception for a failed address.
+        made._create_connection = _connected  # type: ignore[attr-defined]
         made.connect()
         return made
+
+
+def _connected(
+    address: tuple[str, int], timeout: float | None, source: tuple[str, int] | None = None
+) -> socket.socket:
+    """Connect to the first address of a server that answers."""
+    failed: OSError | None = None
+    for family, kind, protocol, _, each in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        try:
+            made = socket.socket(family, kind, protocol)
+            try:
+                made.settimeout(timeout)
+                made.connect(each)
+            except BaseException:
+                made.close()
+                raise
+        except OSError as error:
+            pass_on(error)
+            failed = error
+        else:
+            return made
+    raise failed or OSError("no address")
 
 
 def _close(idle: list[tuple[http.client.HTTPConnection, float]]) -> None:
@@ -459,6 +492,7 @@ def _trust(certificate: str | None) -> ssl.SSLContext:
         try:
             context.load_verify_locations(certificate)
         except (OSError, ValueError) as refused:
+            pass_on(refused)
             why = getattr(refused, "strerror", None) or "no certificates in PEM"
             raise InvalidArgument(f"certificate: {certificate}: {why}") from None
     return context
@@ -472,6 +506,7 @@ def _token(given: str | os.PathLike[str] | None) -> str:
         try:
             given = Path(given).read_text().strip()
         except (OSError, ValueError) as refused:
+            pass_on(refused)
             why = getattr(refused, "strerror", None) or "no text"
             raise InvalidArgument(f"no token in {os.fspath(given)}: {why}") from None
     found = text(given, "token").strip()
@@ -485,7 +520,8 @@ def _parsed(url: str) -> tuple[str, str, dict[str, str]]:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError:
+    except ValueError as failed:
+        pass_on(failed)
         raise InvalidArgument("the URL of a peer is such as http://127.0.0.1:4437/prefix") from None
     if parts.username is not None or parts.password is not None:
         raise InvalidArgument("the URL of a place has no credentials in it: see FALAJ_TOKEN")
@@ -493,7 +529,8 @@ def _parsed(url: str) -> tuple[str, str, dict[str, str]]:
         raise InvalidArgument("the URL of a peer is such as http://127.0.0.1:4437/prefix")
     try:
         asked = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
-    except ValueError:
+    except ValueError as failed:
+        pass_on(failed)
         raise InvalidArgument("a URL's query is such as ?certificate=/etc/ca.pem") from None
     if wrong := sorted(asked.keys() - _IN_URLS):
         raise InvalidArgument(

@@ -10,28 +10,36 @@ The meaning of the objects is left to the modules that ship and restore. Prose: 
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from falaj._paths import expect_place, local_path, scheme_of
-from falaj.errors import Error, InvalidArgument, PlaceError, named
+from falaj._numbers import seconds
+from falaj._paths import KINDS_OF_PLACES, expect_place, local_path, scheme_of
+from falaj.errors import Error, InvalidArgument, PlaceError, named, shown
+from falaj.ship.handlers import pass_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 __all__ = [
     "Listed",
     "Place",
     "check_key",
+    "check_options",
     "check_prefix",
     "error",
     "is_loopback",
     "is_name",
     "open_place",
+    "options_for",
 ]
 
 KEY_BYTES_MAX = 512
+_OF_PEERS = ("token", "certificate", "allow_http", "timeout")
+_OF_BUCKETS = ("endpoint", "region", "account", "credentials", *_OF_PEERS[1:])
+TIMEOUT_MOST_S = 1e6
+"""Longer timeouts are refused: sockets count milliseconds in 31 bits."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
@@ -110,11 +118,15 @@ def open_place(url: str | os.PathLike[str], **options: Any) -> Place:
 
     Raises:
         InvalidArgument: The URL or an option cannot be right, or the directory is a store.
+        TypeError: No place has such an option.
         MissingExtra: The package obstore is not installed, which buckets need.
     """
     scheme = scheme_of(url) if isinstance(url, str) else None
     if scheme is not None:
         url = scheme + str(url).lstrip()[len(scheme) :]
+    check_options(options)
+    _check_fit(scheme, options)
+    _check_timeout(options)
     if scheme in ("s3", "gs", "az"):
         from falaj.ship.bucket import BucketPlace  # few programs need it
 
@@ -123,29 +135,91 @@ def open_place(url: str | os.PathLike[str], **options: Any) -> Place:
         from falaj.ship.peer import PeerPlace
 
         return PeerPlace(str(url), **options)
-    if options:
-        raise InvalidArgument(
-            f"{named(next(iter(options)))} is an option of buckets or peers; this place takes none"
-        )
     if scheme == "memory":
         from falaj.ship.memory import MemoryPlace
 
         return MemoryPlace(str(url))
     from falaj.ship.directory import DirectoryPlace
 
-    wanted = "a place is a directory, or a URL with s3://, gs://, az://, http:// or https://"
-    return DirectoryPlace(expect_place(_possible(local_path(url, "the place", wanted))))
+    if scheme not in (None, "file"):
+        raise InvalidArgument(f"{KINDS_OF_PLACES}, not {named(url)}")
+    return DirectoryPlace(expect_place(local_path(url, "the place")))
 
 
-def _possible(path: str) -> str:
-    """Return a path that a directory can have."""
-    if "\0" in path:
-        raise InvalidArgument(f"no path has a zero byte in it, as {named(path)} has")
-    try:
-        os.fsencode(path)
-    except UnicodeEncodeError:
-        raise InvalidArgument(f"no path is {named(path)}: it holds half a character") from None
-    return path
+def check_options(given: Iterable[str], call: Callable[..., Any] | None = None) -> None:
+    """Refuse options that no place has; they may be mistyped arguments of `call` too.
+
+    Raises:
+        TypeError: There is one.
+    """
+    for name in given:
+        if name not in _OF_BUCKETS and name not in _OF_PEERS:
+            raise TypeError(_no_option(name, open_place if call is None else call))
+
+
+def _no_option(name: str, call: Callable[..., Any]) -> str:
+    import difflib  # a mistake needs them alone
+    import inspect
+
+    known = {*_OF_BUCKETS, *_OF_PEERS}
+    own = inspect.signature(call).parameters.values()
+    names = known | {each.name for each in own if each.kind is each.KEYWORD_ONLY}
+    near = difflib.get_close_matches(name, sorted(names), 1)
+    rest = f": did you mean {near[0]!r}?" if near else f"; a place takes {', '.join(sorted(known))}"
+    return f"{call.__name__}() has no option {name!r}{rest}"
+
+
+def options_for(
+    places: Sequence[str | os.PathLike[str]], options: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Share options out among places: each gets those that its kind takes.
+
+    Raises:
+        InvalidArgument: None of them takes one.
+        TypeError: No place has such an option.
+
+    Example:
+        >>> options_for(["place", "s3://bucket"], {"region": "eu-west-1"})
+        [{}, {'region': 'eu-west-1'}]
+    """
+    check_options(options)
+    schemes = [scheme_of(each) if isinstance(each, str) else None for each in places]
+    for name in options:
+        if not any(name in _taken_by(scheme) for scheme in schemes):
+            _check_fit(schemes[0], [name])
+    return [
+        {name: options[name] for name in options if name in _taken_by(scheme)} for scheme in schemes
+    ]
+
+
+def _taken_by(scheme: str | None) -> tuple[str, ...]:
+    if scheme in ("s3", "gs", "az"):
+        return _OF_BUCKETS
+    return _OF_PEERS if scheme in ("http", "https") else ()
+
+
+def _check_timeout(options: dict[str, Any]) -> None:
+    """Refuse a timeout that no socket has; the places refuse the others."""
+    given = options.get("timeout")
+    found = seconds(given, "timeout")
+    if found is not None and found > TIMEOUT_MOST_S:
+        raise InvalidArgument(
+            f"timeout is at most {TIMEOUT_MOST_S:.0f} seconds, not {shown(given)}"
+        )
+
+
+def _check_fit(scheme: str | None, given: Iterable[str]) -> None:
+    """Refuse options of another kind of place than that of a URL."""
+    taken = _taken_by(scheme)
+    kinds_of = {(): "a directory takes", _OF_BUCKETS: "a bucket takes", _OF_PEERS: "a peer takes"}
+    kind = kinds_of[taken]
+    for name in given:
+        if name not in taken:
+            kinds = (("buckets", _OF_BUCKETS), ("peers", _OF_PEERS))
+            of = " and ".join(each for each, options in kinds if name in options)
+            raise InvalidArgument(
+                f"{name!r} is an option of {of}: {kind} {', '.join(taken) or 'none'}"
+            )
 
 
 def check_key(key: str) -> str:
@@ -173,7 +247,8 @@ def is_loopback(host: str) -> bool:
     """Return whether a host of a URL is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
+    except ValueError as failed:
+        pass_on(failed)
         return host == "localhost"
 
 

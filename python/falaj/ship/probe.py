@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from falaj.errors import PlaceError, PlaceUnreachable, UnsupportedPlace
 from falaj.ship.place import error
+from falaj.ship.requests import Stopped, with_waits_of_this_thread
 
 if TYPE_CHECKING:
     from falaj.ship.place import Place
@@ -56,6 +57,8 @@ def probe(place: Place, *, again: bool = False) -> bool:
                 _race(place, key, racers)
         _check_listing(place, folder, keys)
         _check_deletion(place, folder, keys)
+    except Stopped:
+        raise  # a place that gives no answer would delete nothing
     except BaseException:
         with suppress(PlaceError):  # the finding matters more than what is left
             place.delete(keys)
@@ -75,7 +78,7 @@ def _race(place: Place, key: str, racers: ThreadPoolExecutor) -> None:
         return place.put_new(key, body)
 
     bodies = [f"racer {racer}: {secrets.token_hex(16)}".encode() for racer in range(RACERS)]
-    answers = list(racers.map(create, bodies))
+    answers = list(racers.map(with_waits_of_this_thread(create), bodies))
     winners = [body for body, has_won in zip(bodies, answers, strict=True) if has_won]
     if len(winners) > 1:
         raise _unfit(place, key, f"{len(winners)} creates of one key succeeded")

@@ -25,6 +25,7 @@ from falaj.errors import (
 )
 from falaj.ship import messages as say
 from falaj.ship.driver import Driver
+from falaj.ship.handlers import pass_on
 from falaj.ship.objects import Patience, Stopped
 from falaj.ship.place import error as error_of
 from falaj.ship.protocol import Reading
@@ -186,11 +187,15 @@ class Reader:
             again: Read it from its newest checkpoint on.
         """
         try:
+            self.directory.expect()
             if self._driver is None or again:
                 self._driver = self._begun(self._later)
             self._looked = time.monotonic()
             silent = self._looked - self._heard >= SILENCE_S
-            self._driver.send(say.Silence() if silent else say.Again())
+            if silent:
+                self._driver.send(say.Silence())
+            # Afterwards too: where each look takes long, all of them come after a silence.
+            self._driver.send(say.Again())
             self._keep_what_is_seen(self._driver)
             news = self._driver.view.number != self._seen
             if news or silent:
@@ -200,6 +205,7 @@ class Reader:
         except BaseException as error:
             self._driver = None  # it waits for an answer that nothing gives it now
             if isinstance(error, Exception) and not isinstance(error, Stopped):
+                pass_on(error)
                 self.error = error
             raise
         self.error, self.checked_us = None, time.time_ns() // 1000
@@ -217,6 +223,7 @@ class Reader:
         Raises:
             PlaceError: The place refuses, or gave no answer.
             HistoryDeleted: It does not have the number.
+            FilesRemoved: Somebody removed the cache.
             HandleClosed: It was closed, or belongs to the process that this one was forked from.
         """
         self._expect_open()
@@ -252,6 +259,15 @@ class Reader:
             self._expect_open()
             raise
         self._expect_open()
+
+    def expect_files(self) -> None:
+        """Check, while it is open, that its directory is there.
+
+        Raises:
+            FilesRemoved: Somebody removed the cache.
+        """
+        if not self._stop.is_set():
+            self.directory.expect()
 
     def _expect_open(self) -> None:
         url = self.origin.place.url

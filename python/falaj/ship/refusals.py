@@ -37,11 +37,13 @@ _FOR_CREDENTIALS = (
 
 
 _BELONG = {
-    "Generic S3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "Generic GCS": "GOOGLE_APPLICATION_CREDENTIALS, the path of a key file",
-    "Generic MicrosoftAzure": "AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_KEY",
+    "S3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "GCS": "GOOGLE_APPLICATION_CREDENTIALS, the path of a key file",
+    "MicrosoftAzure": "AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_KEY",
 }
-"""Variables for credentials, by what an error begins with."""
+"""Variables for credentials, by the kind of bucket: an error begins with `Generic` and that."""
+_OF_CALLER = re.compile(r"External (?:AWS|GCP|Azure) credential provider: (\w{1,60})")
+"""The part of the error where the caller's function for credentials raised one of this type."""
 _NO_TLS = "InvalidContentType"
 """A part of the error where the answer to the first message of TLS is no TLS."""
 
@@ -76,13 +78,20 @@ def read(failed: Exception, *, creates: bool = False, lists: bool = False) -> Re
         lists: It was a listing, likewise.
     """
     said = str(failed)
+    if caller := _OF_CALLER.search(said.partition("\n")[0]):
+        # The rest is the caller's own text, and says nothing of the place.
+        text = (
+            "no credentials were to be had: the function credentials= raised "
+            f"{caller[1]}; call it to see why"
+        )
+        return Refusal(PlaceDenied, text, is_certain=True, is_unsent=True)
     status_match, code_match = _STATUS.search(said), _CODE.search(said)
     status = int(status_match[1]) if status_match else 0
     code = next(filter(None, code_match.groups()), "") if code_match else ""
     name = type(failed).__name__
     heard = " ".join(filter(None, (str(status or ""), code))) or _manner(said)
     if any(part in said.partition("\n")[0] for part in _FOR_CREDENTIALS):
-        fit = [names for sign, names in _BELONG.items() if said.startswith(sign)]
+        fit = [names for sign, names in _BELONG.items() if said.startswith(f"Generic {sign}")]
         names = "; or ".join(fit or _BELONG.values())
         text = (
             f"no credentials were to be had ({heard}): set {names}, or let this machine have a role"

@@ -8,20 +8,24 @@ Invariant: readers see of a log what it was at one number. `_core.PlaceView` mak
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 import weakref
 from collections import OrderedDict
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from falaj import _core
-from falaj.errors import CorruptData, HandleClosed
+from falaj.errors import CorruptData, HandleClosed, PlaceUnreachable
 from falaj.ship.ahead import AHEAD_BYTES, Ahead
 from falaj.ship.cache import named_after
 from falaj.ship.fetching import Target, checked, fetch
-from falaj.ship.objects import IN_FLIGHT
+from falaj.ship.handlers import pass_on
+from falaj.ship.objects import IN_FLIGHT, Stopped
 from falaj.ship.shapes import FIRST_BLOCK, File, Segment
 from falaj.ship.tree import PIECE_MAX, LogView, View
 
@@ -34,6 +38,10 @@ if TYPE_CHECKING:
     from falaj.ship.origin import Origin
 
 __all__ = ["Replica"]
+
+
+_MOMENT_SHARE = 1 / 30
+"""Part of the patience: how long a wait that ended counts, and how long the next one is then."""
 
 
 class _Shape(NamedTuple):
@@ -59,6 +67,28 @@ class _Log:
 
     segments: dict[int, _Shape] = field(default_factory=dict)
     last: Segment | None = None
+
+
+class _Coming:
+    """A segment on its way: one thread brings it, and others wait for that.
+
+    Where the first one gave up, the place has been silent for long, and those that waited meanwhile
+    wait but briefly. So does one that asks a moment later: the engine gives a reader what lies
+    before an error, and comes to the error again.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._failed = -math.inf
+
+    def patience(self, usual: Patience, began: float) -> Patience:
+        """Return how long a thread waits for the place, which has the lock and wanted it then."""
+        moment = (usual.seconds or 0.0) * _MOMENT_SHARE
+        return usual.within(moment) if self._failed > began - moment else usual
+
+    def note(self) -> None:
+        """Note that the place gave no answer."""
+        self._failed = time.monotonic()
 
 
 class Replica:
@@ -91,7 +121,7 @@ class Replica:
         self._logs: dict[str, _Log] = {}
         self._files: dict[str, File] = {}
         self._whole: OrderedDict[tuple[str, int], int] = OrderedDict()
-        self._coming: dict[tuple[str, int], threading.Lock] = {}
+        self._coming: dict[tuple[str, int], _Coming] = {}
         self.ahead = Ahead(min(AHEAD_BYTES, cache.most // 4), self._bring_ahead, patience.stop)
         # The view is Rust's, so no collector sees a cycle through it.
         own = weakref.WeakMethod(self._bring)
@@ -104,14 +134,29 @@ class Replica:
 
         self.files = _core.PlaceView(directory.store, bring)
         # Errors of writers name the place, which they find here.
-        with named_after(cache.path):
+        with self._named():
             directory.path.joinpath("place.url").write_text(origin.place.url, encoding="utf-8")
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Let errors name the cache; say so where it was removed, which a reader does not mend."""
+        try:
+            with named_after(self.cache.path):
+                yield
+        except OSError as error:
+            pass_on(error)
+            self.directory.expect()
+            raise
 
     # --- What the place has now ------------------------------------------------------------------
 
     def apply(self) -> None:
-        """Bring the directory to the view: logs that were read, and small files."""
-        with self.changing, named_after(self.cache.path):
+        """Bring the directory to the view: logs that were read, and small files.
+
+        Settings of topics come after their logs and go before them. A reader in another thread
+        would take settings without a log for corruption.
+        """
+        with self.changing, self._named():
             view = self.view
             for name in view.logs.keys() - self._logs.keys():
                 self.files.begin_log(name)
@@ -175,7 +220,7 @@ class Replica:
             others.append(each.sequence)
             if each is last:
                 path = self.directory.temporary()
-                self._fill(name, each, path)
+                self._fill(name, each, path, self.patience)
                 self.files.put(name, each.sequence, path)
         following = {one.sequence: later.header for one, later in pairwise(order)}
         sealed = [
@@ -198,7 +243,7 @@ class Replica:
             stop = min(piece.stop, segment.length)
             self.files.store(name, start, data[start - piece.position : stop - piece.position])
 
-    def _fill(self, name: str, segment: Segment, path: Path) -> None:
+    def _fill(self, name: str, segment: Segment, path: Path, patience: Patience) -> None:
         """Make a whole file of a segment from the place."""
         targets = [
             Target(name, segment.sequence, each, min(each.stop, segment.length) - each.position)
@@ -222,9 +267,9 @@ class Replica:
             return found is not None
 
         try:
-            fetch(self.origin, targets, self.patience, write, lambda size: None, IN_FLIGHT)
+            fetch(self.origin, targets, patience, write, lambda size: None, IN_FLIGHT)
         except BaseException:
-            path.unlink()
+            path.unlink(missing_ok=True)  # a view that is closed has removed its directory
             raise
         finally:
             os.close(file)
@@ -235,6 +280,13 @@ class Replica:
         """Bring a log, or a segment of it: the engine calls this before it reads it."""
         if sequence is not None and whole:
             self.ahead.comes_to(name, sequence, lambda: self._sealed_behind(name, sequence))
+        try:
+            self._bring_or_renew(name, sequence, whole)
+        except Stopped:
+            url = self.origin.place.url
+            raise HandleClosed(f"{url} was closed: open it again") from None
+
+    def _bring_or_renew(self, name: str, sequence: int | None, whole: bool) -> None:
         try:
             self._bring_once(name, sequence, whole)
         except CorruptData:
@@ -256,22 +308,28 @@ class Replica:
             self._bring_once(name, sequence, whole=True)
 
     def _bring_once(self, name: str, sequence: int | None, whole: bool) -> None:
-        with named_after(self.cache.path):
+        with self._named():
             self._bring_named(name, sequence, whole)
 
     def _bring_named(self, name: str, sequence: int | None, whole: bool) -> None:
         if sequence is None:
             return self._bring_log(name)
         with self.lock:
-            coming = self._coming.setdefault((name, sequence), threading.Lock())
-        with coming:
+            coming = self._coming.setdefault((name, sequence), _Coming())
+        began = time.monotonic()
+        with coming.lock:  # in no generator, which an exception of a handler's would keep
             if not self.files.stands_in(name, sequence):
                 return None
             with self.lock:
                 segment = self._segment(name, sequence)
             if segment is None:
                 return self._bring_log(name)  # the directory is behind the view
-            return self._bring_segment(name, segment, whole)
+            try:
+                patience = coming.patience(self.patience, began)
+                return self._bring_segment(name, segment, whole, patience)
+            except PlaceUnreachable:
+                coming.note()
+                raise
 
     def _segment(self, name: str, sequence: int) -> Segment | None:
         """Return a segment as the view has it, if the directory has that one."""
@@ -287,18 +345,18 @@ class Replica:
             if log is not None and name in self._logs:
                 self._update(name, log)
             elif name in self._logs:
-                self._remove_log(name)
+                self.apply()  # settings of its topics go first
 
-    def _bring_segment(self, name: str, segment: Segment, whole: bool) -> None:
+    def _bring_segment(self, name: str, segment: Segment, whole: bool, patience: Patience) -> None:
         path = self.directory.temporary()
         if not self.cache.take(self.origin.origin, name, segment, path):
             first = segment.pieces[0] if segment.pieces else None
             if not whole and segment.length > PIECE_MAX and first is not None:
-                data = self.patience(lambda: self.origin.bytes_of(first))
+                data = patience(lambda: self.origin.bytes_of(first))
                 if first.position == FIRST_BLOCK:
                     self.files.put_beginning(name, segment.sequence, data)
                     return
-            self._fill(name, segment, path)
+            self._fill(name, segment, path, patience)
             path.chmod(0o400)
             self.cache.keep(self.origin.origin, name, segment, path)
         size = path.stat().st_blocks * 512

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from falaj import _core
+from falaj._paths import expect_outside_places, expect_outside_stores, holds_a_store
 from falaj.errors import (
     Error,
     HistoryDeleted,
@@ -25,11 +28,11 @@ from falaj.errors import (
     UnknownOrigin,
     named,
 )
-from falaj.ship.driver import is_whole, read_view
-from falaj.ship.fetching import Target, checked, fetch, missing, targets_of
+from falaj.ship.driver import read_view
+from falaj.ship.fetching import Target, Writes, checked, fetch, missing, targets_of
+from falaj.ship.moments import number_at
 from falaj.ship.objects import IN_FLIGHT, Patience
 from falaj.ship.origin import Found, Origin, named_origins
-from falaj.ship.shapes import Flush
 
 if TYPE_CHECKING:
     from falaj._admin import BuildReport
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from falaj.ship.place import Place
     from falaj.ship.tree import View
 
-__all__ = ["choose_origin", "number_at", "restore"]
+__all__ = ["choose_origin", "restore"]
 
 Progress = Callable[[int, int], None]
 
@@ -73,14 +76,17 @@ def restore(
         UnknownOrigin: The place has several origins, or none, or not this one.
         HistoryDeleted: The place no longer has the state of that moment.
         CorruptData: Something in the place is missing or corrupt; `path` does not exist then.
-        InvalidArgument: The place has no number so high yet.
+        InvalidArgument: The place has no number so high yet, or the directory lies in a place or
+            in another store.
     """
     if to_number is not None and to_time_us is not None:
         raise InvalidArgument("choose a number or a time, not both")
+    expect_outside_places(path)
+    expect_outside_stores(path, "the new store")
     wait = Patience(patience, threading.Event())
     chosen = choose_origin(place, origin)
     source = Origin(place, chosen.store, chosen.origin)
-    if to_time_us is not None:
+    if to_time_us is not None and to_time_us <= time.time_ns() // 1000:
         to_number = number_at(source, to_time_us, wait)
     view = read_view(source, wait, to_number)
     if not view.files:
@@ -120,29 +126,47 @@ class _Work:
         self.progress, self.resumed = progress, resumed
         self._targets = targets_of(view)
         self._total, self._done = sum(each.length for each in self._targets), 0
-        self._lock = threading.Lock()
+        self._lock, self._writes = threading.Lock(), Writes()
 
     def build(self, path: str) -> BuildReport:
         """Make the store. An error that may be gone at the next call leaves what was fetched."""
         builder = _core.StoreBuilder(path, resume=self.origin.origin)
         try:
             self._fill(builder)
-            return builder.finish(parent=self.origin.origin, number=self.view.number)
+            # Calls of Python let a signal's handler end the checks.
+            return builder.finish(
+                parent=self.origin.origin, number=self.view.number, progress=_silent
+            )
         except BaseException as error:
-            if isinstance(error, Error) and not isinstance(error, PlaceError | NoSpace):
-                builder.discard()
-            elif builder.leave():
-                error.add_note(
-                    f"what was fetched stays beside {path}: the same restore goes on from there"
-                )
+            # Frames of a kept exception keep the builder, so its lock ends here and not with it.
+            with suppress(Error):  # the first error matters more
+                self._end(builder, error, path)
             raise
+
+    def _end(self, builder: _core.StoreBuilder, error: BaseException, path: str) -> None:
+        """Release the builder, which no thread uses any more."""
+        if isinstance(error, Error) and not isinstance(error, PlaceError | NoSpace):
+            builder.discard()
+        elif builder.leave():
+            error.add_note(
+                f"what was fetched stays beside {path}: the same restore goes on from there"
+            )
+        elif holds_a_store(path):
+            error.add_note(f"that came too late: the store {path} is there, and whole")
 
     def _fill(self, builder: _core.StoreBuilder) -> None:
         # Small files are synced one by one: that is time in which segments can come.
-        with ThreadPoolExecutor(1, "falaj-files") as beside:
+        beside = ThreadPoolExecutor(1, "falaj-files")
+        try:
             files = beside.submit(self._put_files, builder)
             self._fetch_segments(builder)
             files.result()
+            beside.shutdown()
+        except BaseException:
+            self.patience.stop.set()
+            beside.shutdown(wait=False, cancel_futures=True)
+            self._writes.end()
+            raise
 
     def _put_files(self, builder: _core.StoreBuilder) -> None:
         for name, file in self.view.files.items():
@@ -150,7 +174,8 @@ class _Work:
                 (piece.position, self.patience(lambda piece=piece: self.origin.bytes_of(piece)))  # type: ignore[misc]
                 for piece in file.pieces
             ]
-            builder.file(name, file.length, parts)
+            with self._writes:
+                builder.file(name, file.length, parts)
 
     def _fetch_segments(self, builder: _core.StoreBuilder) -> None:
         left = set[tuple[str, int]]()
@@ -172,8 +197,7 @@ class _Work:
                 builder.write(log, sequence, piece.position, part)
             return part is not None
 
-        stop = self.patience.stop.set
-        fetch(self.origin, targets, self.patience, write, self._advance, self.in_flight, stop)
+        fetch(self.origin, targets, self.patience, write, self._advance, self.in_flight)
 
     def _missing(self, builder: _core.StoreBuilder, left: set[tuple[str, int]]) -> list[Target]:
         """Return the pieces that an earlier call did not leave."""
@@ -211,42 +235,3 @@ def choose_origin(place: Place, wanted: str | None) -> Found:
     listed = ", ".join(f"{each.origin} (store {each.store})" for each in found)
     how = "has several origins" if wanted is None else f"has not one origin {named(wanted)}"
     raise UnknownOrigin(f"{place.url} {how}: choose one of {listed}")
-
-
-def number_at(origin: Origin, time_us: int, wait: Patience) -> int:
-    """Find the last flush at or before a time.
-
-    Raises:
-        HistoryDeleted: The place has none that is so old.
-    """
-    base, found = 0, 0
-    for each in reversed(wait(origin.checkpoints)):
-        number = int(each.key[2:])
-        checkpoint = wait(lambda number=number: origin.checkpoint(number))  # type: ignore[misc]
-        if checkpoint is not None and checkpoint.view.time_us <= time_us:
-            base = found = number
-            break
-    claim = 0
-    while True:
-        base += 1
-        read = wait(lambda number=base: origin.number(number))  # type: ignore[misc]
-        if read is None:
-            if not is_whole(origin, base - 1, wait):
-                raise HistoryDeleted(
-                    f"{origin.where('')} has deleted the numbers of that moment: choose a later"
-                    " time; `falaj place list` shows the oldest"
-                )
-            break
-        body = read[0]
-        if isinstance(body, Flush):
-            if body.time_us > time_us:
-                break
-            if body.claim >= claim:
-                found = base
-        else:
-            claim = body.number
-    if not found:
-        raise HistoryDeleted(
-            f"{origin.where('')} has no state that is so old; `falaj place list` shows the oldest"
-        )
-    return found

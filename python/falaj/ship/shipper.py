@@ -12,7 +12,6 @@ import os
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from falaj import _core
@@ -22,7 +21,7 @@ from falaj.ship.delta import Delta, FileImage, Want, compare
 from falaj.ship.driver import Driver, is_whole
 from falaj.ship.expire import expire
 from falaj.ship.objects import IN_FLIGHT, Patience, Stopped, Uploads, all_of
-from falaj.ship.origin import Origin, parent_in
+from falaj.ship.origin import Origin, leave_origin, parent_in
 from falaj.ship.packing import Sealing, Wanted, put_together
 from falaj.ship.past import look_back
 from falaj.ship.probe import probe
@@ -54,6 +53,8 @@ _GATHER_MOST_S, _GATHER_SHARE = 0.002, 1 / 16
 _SLEPT_LEAST_S = 60.0
 LOOK_BACK_S = 300.0
 """Seconds after which a shipper that sends looks whether the place still has its claim."""
+LAST_S = 15.0
+"""Seconds that a request may still take once shipping is to stop: the last flush comes then."""
 _SEALERS = 2
 """Parts of sealed segments that are under way at a time, beside the bytes in flight."""
 CHECKPOINT_NUMBERS = 256
@@ -113,8 +114,9 @@ class Shipper:
     ) -> None:
         self.store, self.place, self.options = store, place, options or Options()
         self.stop = threading.Event()
-        self.patience = Patience(self.options.patience, self.stop, notice)
+        self.patience = Patience(self.options.patience, self.stop, notice, LAST_S)
         self.flushes = self.bytes = 0
+        self.is_cut_short = False
         self._images: dict[str, FileImage] = {}
         self._cut: Cut | None = None
         self._shipped_cut: Cut | None = None
@@ -150,7 +152,7 @@ class Shipper:
                 self.care()  # claims alone grow, too
                 self._loop(once, told)
             except Stopped:
-                pass
+                self.is_cut_short = True
             except (Fenced, TwinStore):
                 if self._shipping is not None:
                     self._shipping.fence()
@@ -175,6 +177,12 @@ class Shipper:
         objects = 0 if uploads is None else uploads.count
         return Shipped(self._driver.view.number, self.flushes, self.bytes, objects)
 
+    def lacks(self) -> bool:
+        """Tell whether the store has more than the place acknowledged, and ask nothing there."""
+        driver = getattr(self, "_driver", None)
+        cut = self.store._cut(None)
+        return driver is None or bool(compare(driver.view, cut, dict(self._images)))
+
     def _guard(self) -> Guard:
         """Say in the store that it is being shipped."""
         self._shipping = self.store._shipping()
@@ -184,8 +192,7 @@ class Shipper:
         """Read the place, compare, and claim; again where another process was faster."""
         self.patience(self._probe)
         if self.options.new_origin:
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.store.path, "origin"))
+            leave_origin(self.store.path)
         own = self.store._origin()
         origin = Origin(self.place, self.store.id, own, parent_in(self.store.path))
         self._driver = Driver(origin, Shipping(), self.patience)
@@ -230,6 +237,8 @@ class Shipper:
                 self._sleep()
         if not once:
             self.turn(now=True)
+        elif self.stop.is_set():
+            raise Stopped
 
     def _take_cut(self) -> Cut:
         """Cut the store, again where a busy writer holds the lock of a log too long."""

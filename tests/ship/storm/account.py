@@ -1,27 +1,17 @@
 """The account of a round: lines that processes told outside, in one file beside the store.
 
-Owns the form of these lines. Each is one write at the end of the file, so a kill loses none that
-was written. *Drafted* stands before the create of a number, with the ends of its cut. So a number
+Owns what these lines say. Each is one write at the end of the file, so a kill loses none that was
+written. *Drafted* stands before the create of a number, with the ends of its cut. So a number
 has its line, whether its writer lived to hear of it or not.
 """
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from notes import read_notes
+
 TOPICS = ("one", "two", "three", "latest")
 Ends = tuple[int, ...]
-
-
-class Teller:
-    """Writes lines, from any thread."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def tell(self, *words: object) -> None:
-        """Write a line."""
-        os.write(self._file, " ".join(map(str, words)).encode() + b"\n")
 
 
 @dataclass
@@ -67,8 +57,7 @@ class Account:
 def read(path: Path) -> Account:
     """Read all lines."""
     found = Account()
-    for line in path.read_text().splitlines() if path.exists() else ():
-        what, *words = line.split()
+    for what, *words in read_notes(path):
         if what == "drafted":
             found.drafted[words[0]] = tuple(map(int, words[1:]))
         elif what == "acknowledged":

@@ -26,7 +26,8 @@ from falaj.ship.numbers import sealed_with
 from falaj.ship.place import open_place
 from falaj.ship.restore import restore as restored
 from falaj.ship.shipper import Options, Shipper
-from ship.storm.account import TOPICS, Ends, Teller, read
+from notes import Notes
+from ship.storm.account import TOPICS, Ends, read
 from ship.storm.points import PointedPlace, PointedStore, Points, in_builder, in_files
 
 SEGMENT_BYTES = 1 << 16
@@ -44,7 +45,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def write(base: Path, names: tuple[str, ...], points: Points, chance: random.Random) -> None:
     """Append records that say their offset, and now and then trim, compact and commit."""
-    teller = Teller(base / "account")
+    notes = Notes(base / "account")
     store = falaj.open(base / "store")
     topics = [
         store.topic(name, codec="bytes", segment_bytes=SEGMENT_BYTES, **SETTINGS[name])
@@ -63,7 +64,7 @@ def write(base: Path, names: tuple[str, ...], points: Points, chance: random.Ran
         )
         points.meet("after an append")
         if step % 6 == 3 and not keyed:
-            _append_remotely(topic, teller)
+            _append_remotely(topic, notes)
         is_its_turn = step % pace == pace - 1
         if is_its_turn and keyed:
             points.around("a compaction", topic.compact)()
@@ -76,13 +77,13 @@ def write(base: Path, names: tuple[str, ...], points: Points, chance: random.Ran
         time.sleep(STEP_S)  # sleep: other processes of the storm want the processor, too
 
 
-def _append_remotely(topic: falaj.Topic[bytes], teller: Teller) -> None:
+def _append_remotely(topic: falaj.Topic[bytes], notes: Notes) -> None:
     end = topic.end_offset
     try:
         topic.append(b"%d" % end, sync="remote", timeout=REMOTE_S)
     except (NoShipper, RemoteTimeout, Fenced):
         return
-    teller.tell("remote", topic.name, end + 1)
+    notes.add("remote", topic.name, end + 1)
 
 
 def begin(base: Path, chance: random.Random, history: float) -> None:
@@ -102,18 +103,18 @@ def ship(
     shipper_module.FLUSH_S, shipper_module.LOOK_S = 0.0, 0.005
     shipper_module.CHECKPOINT_NUMBERS = chance.choice([3, 8, 30])
     in_files(points)
-    teller = Teller(base / "account")
+    notes = Notes(base / "account")
     shipper: Shipper
 
     def draft(body: bytes) -> None:
         cut = shipper._cut
         assert cut is not None
         ends = {end.name: end.next for log in cut.logs for end in log.ends}
-        teller.tell("drafted", sealed_with(body), *(ends.get(name, 0) for name in TOPICS))
+        notes.add("drafted", sealed_with(body), *(ends.get(name, 0) for name in TOPICS))
 
     def acknowledged() -> None:
         view = shipper._driver.view
-        teller.tell("acknowledged", view.number, view.hash)
+        notes.add("acknowledged", view.number, view.hash)
 
     store = PointedStore(falaj.open(base / "store"), points, acknowledged)
     place = PointedPlace(open_place(base / "place"), points, draft)

@@ -26,7 +26,8 @@ from falaj.errors import (
 )
 from falaj.ship import place as places
 from falaj.ship import reader as reading
-from ship.storm.account import TOPICS, Ends, Teller, read
+from notes import Notes
+from ship.storm.account import TOPICS, Ends, read
 from ship.storm.actors import STEP_S, expect_explained
 from ship.storm.points import PointedPlace, Points, in_cache, in_files, in_view
 
@@ -56,7 +57,7 @@ def _live(
     in_files(points)
     in_cache(points)
     in_view(points)
-    teller = Teller(base / "account")
+    notes = Notes(base / "account")
     while True:
         before = read(base / "account")
         try:
@@ -72,7 +73,7 @@ def _live(
                 if history:
                     _expect_no_older(store, before.seen, before.remote)
                 told = _told_while_following if is_following else _told_each_state
-                told(store, teller, chance, history)
+                told(store, notes, chance, history)
         except (UnknownOrigin, HistoryDeleted, CorruptData) as error:
             expect_explained(error, history)
         time.sleep(STEP_S)  # sleep: there is nothing in the place yet, or it was deleted
@@ -86,7 +87,7 @@ def _expect_no_older(store: falaj.PlaceStore, seen: int, remote: dict[str, int])
 
 
 def _told_each_state(
-    store: falaj.PlaceStore, teller: Teller, chance: random.Random, history: float
+    store: falaj.PlaceStore, notes: Notes, chance: random.Random, history: float
 ) -> None:
     number, ends = 0, (0,) * len(TOPICS)
     while True:
@@ -100,12 +101,12 @@ def _told_each_state(
         assert all(map(int.__ge__, ends, last)), (ends, last)
         # It may have looked at the place again, for an object that was deleted.
         if store._reader._driver is driver and driver.view.hash == hash_:
-            teller.tell("saw", number, hash_, *ends)
+            notes.add("saw", number, hash_, *ends)
         time.sleep(STEP_S)  # sleep: other processes of the storm want the processor, too
 
 
 def _told_while_following(
-    store: falaj.PlaceStore, teller: Teller, chance: random.Random, history: float
+    store: falaj.PlaceStore, notes: Notes, chance: random.Random, history: float
 ) -> None:
     ends = [0] * len(TOPICS)
     for step in count():
@@ -113,7 +114,7 @@ def _told_while_following(
         end = _looked_at(store, TOPICS[which], chance)
         assert end >= ends[which], f"{TOPICS[which]} went back from {ends[which]} to {end}"
         ends[which] = end
-        teller.tell("followed", number, which, end)
+        notes.add("followed", number, which, end)
         error = store.place.error
         if isinstance(error, Error):
             expect_explained(error, history)
