@@ -66,6 +66,8 @@ def test_the_words_of_sparks_json_reader_decide(
     for with_member in (WITH, schema(("id", "long"))):
         with pytest.raises(InvalidArgument, match="the value at offset 1 is not JSON"):
             rows(batch(path, with_member, values="json", mode="FAILFAST", onCorrupt="skip"))
+        with pytest.raises(InvalidArgument, match=r"out with \.option\('mode', 'DROPMALFORMED'\)$"):
+            rows(batch(path, with_member, values="json", mode="FAILFAST"))
         caplog.clear()
         found = rows(batch(path, with_member, values="json", mode="DROPMALFORMED"))
         assert [row["value"]["id"] for row in found] == [1]
@@ -80,6 +82,7 @@ def test_the_words_of_sparks_json_reader_decide(
         (WITH, {"mode": "lenient"}, "option mode is failfast, dropmalformed or permissive, not"),
         (schema(("_corrupt_record", "long")), {}, "it is STRING or BINARY, not bigint"),
         (schema(("raw", "binary")), {}, "values=json does not read binary"),
+        (schema(("id", "long"), ("id", "string")), {}, "value has the field id twice"),
         (
             schema(("_Corrupt_Record", "string"), ("id", "long")),
             {"onCorrupt": "skip"},

@@ -105,6 +105,13 @@ def test_what_cannot_be_right_is_told_with_the_remedy(
     assert sentence in str(raised.value)
 
 
+def test_a_time_that_no_record_can_have_is_told_once() -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        ReadOptions.parse(GIVEN | {"startingTimestamp": "9999999999999"}, "batch")
+    said = "option startingTimestamp: 9999999999999000000 lies beyond the years 1677 to 2262"
+    assert str(raised.value) == f"{said} that a record can keep"
+
+
 @pytest.mark.parametrize(
     "given", [{"option.store": "s", "store": "s", "provider": "falaj", "owner": "me"}, {}]
 )

@@ -14,7 +14,13 @@ from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import falaj
-from falaj.errors import InvalidArgument, NotAStore, SettingsMismatch, UnknownTopic
+from falaj.errors import (
+    InvalidArgument,
+    NotAStore,
+    OffsetConflict,
+    SettingsMismatch,
+    UnknownTopic,
+)
 from falaj.spark.source import FalajSource
 
 if TYPE_CHECKING:
@@ -215,7 +221,7 @@ def stream(store: Path) -> FalajStreamWriter:
 
 
 def test_a_batch_of_a_stream_is_written_once_however_often_it_comes(
-    orders: Path, monkeypatch: pytest.MonkeyPatch
+    orders: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def run(query: str, batch: int, *, aborts: bool = False) -> None:
         monkeypatch.setattr(TaskContext, "get", lambda: Task(query, batch))
@@ -228,9 +234,30 @@ def test_a_batch_of_a_stream_is_written_once_however_often_it_comes(
     run("a", 0)
     run("b", 0)
     run("a", 1)
+    caplog.clear()
     run("a", 1)
-    run("a", 0)
+    assert "topic orders has batch 1 of the query a, so nothing was appended" in caplog.text
     assert sorted(written(orders)) == [b"0"] * 4 + [b"1"] * 2
+    assert staged(orders) == []
+
+
+def test_a_batch_that_comes_after_a_later_one_is_of_an_old_checkpoint_and_fails(
+    orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(batch: int, *rows: pyarrow.Table) -> None:
+        monkeypatch.setattr(TaskContext, "get", lambda: Task("a", batch))
+        messages = work(stream(orders), *rows)
+        try:
+            stream(orders).commit(messages, batch)
+        except OffsetConflict:
+            stream(orders).abort(messages, batch)  # as Spark does
+            raise
+
+    run(4, values(4))
+    run(3)  # without records there is nothing to lose
+    with pytest.raises(OffsetConflict, match=r"has batch 4 of this query, and now comes batch 3"):
+        run(3, values(3))
+    assert written(orders) == [b"4"]
     assert staged(orders) == []
 
 

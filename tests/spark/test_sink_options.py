@@ -187,3 +187,9 @@ def test_without_a_topic_the_frame_must_name_it() -> None:
     with pytest.raises(InvalidArgument, match="option topic is missing"):
         sink_columns.check(frame(value=StringType()), options)
     sink_columns.check(frame(value=StringType(), topic=StringType()), options)
+
+
+def test_a_directory_that_is_a_place_is_only_read(tmp_path: Path) -> None:
+    (tmp_path / "place" / ("0" * 32) / "o").mkdir(parents=True)
+    with pytest.raises(InvalidArgument, match="where a place is, and a place is only read"):
+        WriteOptions.parse({"store": str(tmp_path / "place"), "topic": "orders"}, "batch")

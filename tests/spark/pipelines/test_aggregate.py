@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,7 +14,13 @@ import pytest
 
 import falaj
 from falaj.demo import flights as data
-from falaj.errors import CorruptData, InvalidArgument, UnknownTopic
+from falaj.errors import (
+    CorruptData,
+    InvalidArgument,
+    InvalidName,
+    OffsetConflict,
+    UnknownTopic,
+)
 from falaj.pipeline.streaming.aggregating import AggregateConfig, aggregate
 from falaj.pipeline.streaming.outputs import Outputs
 from falaj.spark.streaming.checkpoint import decode
@@ -404,7 +411,7 @@ def test_a_config_that_cannot_be_right_says_what_would_be(
             InvalidArgument,
             "Spark does not take by and aggregates",
         ),
-        ({"schema": "carrier WORD"}, InvalidArgument, "'carrier WORD' is no schema"),
+        ({"schema": "carrier WORD"}, InvalidArgument, "not 'carrier WORD': Unsupported data type"),
         ({"schema": "record STRING"}, InvalidArgument, "the schema has a field 'record'"),
         ({"topic": "nobody"}, UnknownTopic, "nobody"),
     ],
@@ -419,3 +426,126 @@ def test_a_config_that_does_not_fit_the_topic_says_so(
 ) -> None:
     with pytest.raises(kind, match=sentence):
         aggregate(spark, job(week, tmp_path, into=None, **given))
+
+
+# --- Keys, names, and what cannot be written -----------------------------------------------------
+
+
+AUTUMN = ("2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z")
+"""Both are half past two in Paris."""
+
+
+def put(path: Path, *times: str, topic: str = "t") -> None:
+    with falaj.open(path) as store, store.topic(topic) as opened:
+        for time in times:
+            opened.append(b'{"pageName": "a"}', timestamp=time)
+        opened.flush()
+
+
+def visits(path: Path, folder: Path, **given: Any) -> AggregateConfig:
+    options: dict[str, Any] = {
+        "store": path,
+        "topic": "t",
+        "checkpoint": folder / "checkpoint",
+        "schema": "pageName STRING",
+        "into": "sums",
+        "mode": "update",
+    }
+    return AggregateConfig(**options | given)
+
+
+def test_windows_at_the_change_of_clocks_have_keys_of_their_own_and_columns_their_names(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    put(path, *AUTUMN)
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Paris")
+    try:
+        aggregate(spark, visits(path, tmp_path))
+        by = ("pageName", "record.timestamp AS at")
+        aggregate(spark, visits(path, tmp_path / "by", by=by, into="by", mode="append"))
+        aggregate(spark, visits(path, tmp_path / "up", by=by, into="up"))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
+    windows = [b"2026-10-25T00:00:00Z", b"2026-10-25T01:00:00Z"]
+    assert [key for key, _ in in_topic(visits(path, tmp_path))] == windows
+    told = in_topic(visits(path, tmp_path, into="up"))
+    assert [json.loads(key or b"") for key, _ in told] == [
+        ["a", at, window.decode()] for at, window in zip(AUTUMN, windows, strict=True)
+    ]
+    assert [value["pageName"] for _, value in told] == ["a", "a"]
+
+
+def test_names_that_spark_does_not_tell_apart_are_refused(path: Path, tmp_path: Path) -> None:
+    assert visits(path, tmp_path, aggregates=("COUNT",)).sums == [("count(*)", "count")]
+    for given in ({"by": ("pageName", "pagename")}, {"by": ("Window_Start",)}):
+        with pytest.raises(InvalidArgument, match="two results are called"):
+            visits(path, tmp_path, **given)
+
+
+def test_what_can_never_be_written_is_refused_before_anything_is_made(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    put(path, *AUTUMN)
+    with falaj.open(path) as store:
+        store.topic("pickled", codec="pickle")
+    file = tmp_path / "file"
+    file.touch()
+    for given, kind, sentence in (
+        ({"key": "nothing"}, InvalidArgument, "key is nothing, which Spark does not take"),
+        ({"key": "count"}, InvalidArgument, "key is count, which is bigint and neither text nor"),
+        ({"key": "a b c"}, InvalidArgument, "key is a b c, which Spark does not take"),
+        (
+            {"aggregates": ("count(DISTINCT pageName)",)},
+            InvalidArgument,
+            "Spark does not take by and aggregates in a stream: Distinct aggregations",
+        ),
+        ({"into": "a b"}, InvalidName, "cannot name a topic"),
+        ({"on_bad": "a/b"}, InvalidName, "cannot name a topic"),
+        ({"into": "pickled"}, InvalidArgument, "topic pickled has the codec pickle"),
+        ({"parquet": file}, InvalidArgument, "but .*file is no folder"),
+        ({"parquet": file / "below"}, InvalidArgument, "but .*file is no folder"),
+        ({"checkpoint": file}, InvalidArgument, "but .*file is no folder"),
+    ):
+        with pytest.raises(kind, match=sentence):
+            aggregate(spark, visits(path, tmp_path, **given))
+        assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "store"]
+    with falaj.open(path, read_only=True) as store:
+        assert sorted(store.topics) == ["pickled", "t"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"into": "x.dedupe"}, "into is x.dedupe, and topics whose names end with .dedupe are"),
+        ({"on_bad": "x.imports"}, "on_bad is x.imports, and topics whose names end with .imports"),
+        ({"parquet": "/x", "checkpoint": "/x/c"}, "the checkpoint /x/c lies in parquet"),
+    ],
+)
+def test_a_place_that_is_of_something_else_is_refused(
+    given: dict[str, Any], sentence: str, path: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        visits(path, tmp_path, **given)
+    assert str(raised.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("where", ["into", "parquet"])
+def test_a_checkpoint_that_was_put_back_from_a_backup_loses_nothing_in_silence(
+    where: str, spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    given = {"into": "sums"} if where == "into" else {"into": None, "parquet": tmp_path / "out"}
+    config = visits(path, tmp_path, **given)
+    put(path, AUTUMN[0])
+    aggregate(spark, config)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "backup")
+    for _ in range(2):
+        put(path, AUTUMN[0])
+        aggregate(spark, config)
+    shutil.rmtree(tmp_path / "checkpoint")
+    shutil.move(tmp_path / "backup", tmp_path / "checkpoint")
+    put(path, AUTUMN[0])
+    with pytest.raises(
+        OffsetConflict, match=r"of this job, and now comes batch \d+: the checkpoint"
+    ):
+        aggregate(spark, config)

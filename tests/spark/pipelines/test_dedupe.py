@@ -124,7 +124,7 @@ IDS: dict[str, Any] = {
 
 def _field(record: Any) -> Any:
     try:
-        return str(json.loads(record.to_bytes())["order"]["id"])
+        return repr(json.loads(record.to_bytes())["order"]["id"])
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -290,6 +290,13 @@ def test_records_that_many_tasks_decide_about_and_copy_keep_their_order(
 def test_what_cannot_be_right_is_refused(spark: SparkSession, store: falaj.Store) -> None:
     with pytest.raises(InvalidArgument, match="read and written at once"):
         config(store, into="source")
+    for into in ("once.dedupe", "once.imports"):
+        with pytest.raises(InvalidArgument, match=f"into is {into}, and topics whose names end"):
+            config(store, into=into)
+    with pytest.raises(InvalidArgument, match=r"once\.dedupe is the ledger of into=once"):
+        config(store, topic="once.dedupe", into="once")
+    with pytest.raises(InvalidArgument, match=r"x+ is too long: x+\.dedupe has 250 characters"):
+        config(store, into="x" * 243)
     for window in (0, float("nan"), float("inf"), 1e10, 10**5000):
         with pytest.raises(InvalidArgument, match="window is a number of seconds above 0"):
             config(store, window=window)

@@ -122,7 +122,7 @@ def test_json_is_exported_as_columns_and_dated_by_a_member(
     config = ExportConfig(
         store=january.store,
         topic=TOPIC,
-        into=tmp_path / "lake",
+        into=tmp_path / "l[ak]e{a,b}*",  # no pattern
         columns=("offset", "value"),
         values="json",
         schema="origin STRING, time_hour TIMESTAMP, distance INT",
@@ -144,7 +144,7 @@ def test_json_is_exported_as_columns_and_dated_by_a_member(
     for flight in taken:
         there = datetime.fromisoformat(flight["time_hour"]).astimezone(york)
         expected[there.date(), flight["origin"]] += flight["distance"]
-    sums = read_exported(spark, tmp_path / "lake").groupBy("date", "value.origin")
+    sums = read_exported(spark, config.into).groupBy("date", "value.origin")
     found = {(row[0], row[1]): row[2] for row in sums.agg(F.sum("value.distance")).collect()}
     assert found == expected
     assert result.records == len(taken)
@@ -507,6 +507,8 @@ def test_reading_what_is_no_export_says_so(tmp_path: Path) -> None:
     ("given", "sentence"),
     [
         ({"columns": ("valu",)}, "a topic has no column 'valu'"),
+        ({"columns": ("value", "value")}, "columns names value twice"),
+        ({"origin": "4f2a"}, "origin chooses among the stores that were shipped to a place"),
         ({"columns": ()}, "columns names none"),
         ({"values": "json"}, "schema goes with values='json'"),
         ({"schema": "id INT"}, "schema goes with values='json'"),

@@ -49,15 +49,15 @@ def test_a_value_that_is_no_json_or_lacks_the_member_has_no_id(value: bytes | No
 
 def test_a_member_of_json_is_the_text_that_is_written() -> None:
     values = {
-        b'{"id":"caf\xc3\xa9"}': b"caf\xc3\xa9",
-        b'{"id":"caf\\u00e9"}': b"caf\xc3\xa9",
-        b'{"id":"\\ud800"}': b"\xed\xa0\x80",
-        b'{"id":"\\ud801"}': b"\xed\xa0\x81",
+        b'{"id":"caf\xc3\xa9"}': b'"caf\xc3\xa9',
+        b'{"id":"caf\\u00e9"}': b'"caf\xc3\xa9',
+        b'{"id":"\\ud800"}': b'"\xed\xa0\x80',
+        b'{"id":"\\ud801"}': b'"\xed\xa0\x81',
         b' {"id" : 1.10 } ': b"1.10",
         b'{"id":1e400}': b"1e400",
         b'{"id":-0}': b"-0",
         b'{"id":true}': b"true",
-        b'{"id":""}': b"",
+        b'{"id":""}': b'"',
         b'{"id":7,"id":8}': b"8",  # the last counts, as for every other reader of JSON here
         b'{"id":{"b": 1.50, "a": ["1", 1, null, "\xc3\xa9"]}}': (
             b'{"b":1.50,"a":["1",1,null,"\\u00e9"]}'
@@ -65,6 +65,27 @@ def test_a_member_of_json_is_the_text_that_is_written() -> None:
         b'{"id":%s}' % (b"9" * 5000): b"9" * 5000,
     }
     assert members("id", *values) == list(values.values())
+
+
+def test_members_of_two_kinds_are_no_copies_of_each_other() -> None:
+    written = [
+        b"1",
+        b'"1"',
+        b"true",
+        b'"true"',
+        b"[]",
+        b'"[]"',
+        b'""',
+        b'"\\""',
+        b'{"a":1}',
+        b"false",
+    ]
+    written += [b'"false"', b'{"a":"1"}', b'"{\\"a\\":1}"', b"1.0", b"1.10", b"1.1", b'"null"']
+    found = members("id", *(b'{"id":%s}' % each for each in written))
+    assert None not in found
+    assert len(set(found)) == len(written)
+    shown = [ids.bare("json:id", each) for each in found if each is not None]
+    assert shown[:4] == [b"1", b"1", b"true", b"true"]
 
 
 def test_a_path_names_members_and_places() -> None:

@@ -89,7 +89,8 @@ def test_csv_files_of_the_flights_are_in_the_topic_row_by_row(
     result = import_files(spark, config, progress=told)
     assert (result.records, result.files, result.bad) == (JANUARY, 3, {})
     assert sum(end - first for first, end in result.offsets.values()) == JANUARY
-    assert told.done == told.totals[-1] > 0
+    assert told.said == ["looking at 3 files", "importing 3 files"]
+    assert told.done >= told.totals[-1] > 0
     where = {}
     for number, flight in enumerate(january_flights):
         where[json.dumps(flight)] = number
@@ -363,7 +364,10 @@ def test_formats_are_told_by_names_and_odd_names_are_fine(do: Do, tmp_path: Path
         ({"value": "n"}, "value='n' is int, and is written as it is only where"),
         ({"time": "n"}, "the column n is int, which is no time"),
         ({"partition": "shop", "on_bad": "sales"}, "on_bad is a topic of its own"),
-        ({"into": "x.imports"}, "is itself the ledger of imports"),
+        ({"into": "x.imports"}, "into is x.imports, and topics whose names end with .imports are"),
+        ({"into": "x.dedupe"}, "names end with .dedupe are ledgers of dedupe"),
+        ({"on_bad": "sales.imports"}, "on_bad is sales.imports, and topics whose names end"),
+        ({"into": "x" * 242}, r"x is too long: x+\.imports has 250 characters"),
         ({"schema": "shop WHAT"}, "schema is written as"),
         ({"value": "shop", "columns": ("n",)}, "columns are those of a row as JSON"),
     ],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falaj
-from falaj.errors import InvalidArgument
+from falaj.errors import InvalidArgument, InvalidName
 from falaj.pipeline import ImportConfig, ImportResult, import_files
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def test_a_timestamp_beyond_nanoseconds_is_malformed(do: Do, tmp_path: Path) -> 
     assert do(time="at", schema="at TIMESTAMP", on_bad="skip").bad == {file: 1}
 
 
-@pytest.mark.parametrize("partition", ['"x"', '"1.9"', '"-1"', '""', "3000000000"])
+@pytest.mark.parametrize("partition", ['"x"', '"1.9"', '"-1"', '""', "3000000000", "2"])
 def test_what_is_no_partition_is_malformed(partition: str, do: Do, tmp_path: Path) -> None:
     file = put(tmp_path, "a.json", f'{{"p":{partition}}}\n{{"p":1}}\n'.encode())
     assert do(partition="p", partitions=2, on_bad="skip").bad == {file: 1}
@@ -176,3 +176,27 @@ def test_rows_come_in_the_order_of_the_paths_whatever_is_in_the_names(
         put(tmp_path, f"{name}.json", b'{"n":%d}\n' % number)
     do(schema="n INT")
     assert [value for _, value in records(tmp_path)] == [b'{"n":%d}' % n for n in range(5)]
+
+
+def test_a_key_that_is_a_time_is_that_of_utc_in_any_zone(
+    do: Do, spark: SparkSession, tmp_path: Path
+) -> None:
+    times = ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00.5Z", "1960-01-01T00:00:00Z"]
+    put(tmp_path, "a.json", "".join(f'{{"at":"{time}"}}\n' for time in times).encode())
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Paris")
+    try:
+        do(key="at", schema="at TIMESTAMP")
+        do(key=("at", "at"), schema="at TIMESTAMP", into="both")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
+    assert [(key or b"").decode() for key, _ in records(tmp_path)] == times
+    assert records(tmp_path, "both")[0][0] == f'["{times[0]}","{times[0]}"]'.encode()
+
+
+def test_a_name_that_cannot_be_leaves_no_topic_behind(do: Do, tmp_path: Path) -> None:
+    put(tmp_path, "a.json", b"{}\n")
+    with pytest.raises(InvalidName):
+        do(on_bad="a b")
+    with falaj.open(tmp_path / "s", read_only=True) as store:
+        assert list(store.topics) == []

@@ -357,3 +357,21 @@ def test_a_config_that_does_not_fit_says_so_and_makes_nothing(
     with pytest.raises(InvalidArgument, match=sentence):
         join(spark, sold(shop, tmp_path, **given))
     assert not (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("items.csv", "", "is empty: give it a heading, which names its columns"),
+        ("items.json", "", "is empty: give it a row, which names its columns"),
+        ("it:ems.csv", "item\na\n", "has a colon in its name, and Spark reads no such file"),
+        ("items.csv", "item,N\na,1\n", "two columns are called n: choose with select"),
+    ],
+)
+def test_a_table_that_does_not_do_says_why_and_nothing_is_made(
+    spark: SparkSession, shop: Flown, tmp_path: Path, name: str, content: str, sentence: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InvalidArgument, match=sentence):
+        join(spark, sold(shop, tmp_path, **_file(tmp_path / name)))
+    assert not (tmp_path / "checkpoint").exists()

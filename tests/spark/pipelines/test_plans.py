@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -137,9 +138,31 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
     ground.plans = ground.planner()
     lost = ground.next()
     assert lost is not None
-    assert (lost.offsets, lost.lost) == (0, 1)
+    assert (lost.offsets, lost.lost, lost.recreated) == (0, 1, True)
     ground.commit(lost)
-    assert lanes(ground.next()) == ((0, 0, 0), (1, 0, 1))
+    plan = ground.next()
+    assert plan == Plan(2, ((0, 0, 0), (1, 0, 1)), 0, begun=False, recreated=True)
+    ground.commit(plan)
+    ground.append(1)
+    assert ground.next() == Plan(3, ((0, 0, 0), (1, 1, 2)), 0, begun=False)
+
+
+def test_a_plan_of_a_topic_that_was_made_anew_says_so_until_it_is_done(
+    ground: Ground, store: falaj.Store
+) -> None:
+    ground.append(0, 1)
+    done = ground.next()
+    assert done is not None
+    ground.commit(done)
+    ground.source.delete()
+    ground.source = store.partitioned_topic("source", partitions=2)
+    ground.plans = ground.planner()
+    wanted = Plan(1, ((0, 0, 0), (1, 0, 0)), 0, begun=False, recreated=True)
+    assert ground.planner().next(7, None) == wanted  # also without a record
+    again = ground.planner().next(7, None)
+    assert again == replace(wanted, begun=True)
+    ground.commit(again)
+    assert ground.next() is None
 
 
 def test_a_target_that_was_made_anew_gets_everything(ground: Ground, store: falaj.Store) -> None:

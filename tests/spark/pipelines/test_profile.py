@@ -178,6 +178,13 @@ def test_what_cannot_be_right_is_refused(
         ProfileConfig(store="s", topic="t", top=0)
     with pytest.raises(OffsetOutOfRange):
         profile(spark, ProfileConfig(store=january.store, topic=TOPIC, start=10**9))
+    for html, said in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "no/page.html", "there is no folder"),
+    ):
+        for check in (ProfileConfig.expect, lambda wanted: profile(spark, wanted)):
+            with pytest.raises(InvalidArgument, match=f"html is {html}.*{said}"):
+                check(ProfileConfig(store=january.store, topic=TOPIC, html=html))
     file = tmp_path / "nowhere" / "page.html"
     with pytest.raises(SystemCallFailed, match="cannot write the page") as raised:
         profiling._write(file, "<html>")

@@ -136,6 +136,9 @@ def test_what_cannot_be_done_is_one_sentence(
     assert sentence in err
 
 
+MORE = ("--checkpoint", "point", "--into", "o", "--schema", "a INT")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -145,6 +148,16 @@ def test_what_cannot_be_done_is_one_sentence(
         (("import", "into", "none.csv"), "there is no file none.csv"),
         (("import", "into", "a.parquet", "--key", "shop"), "the files have no column 'shop'"),
         (("join", "t", "--table", "none.csv", "--on", "a"), "is no table"),
+        (("profile", "t", "--html", "full"), "full, which is a folder"),
+        (("profile", "t", "--html", "none/page.html"), "there is no folder"),
+        (("export", "t", "a.parquet"), "is no folder"),
+        (("export", "t", "a.parquet/lake"), "is no folder"),
+        (("aggregate", "t", "--parquet", "a.parquet", *MORE), "is no folder"),
+        (("aggregate", "t", *MORE[2:], "--checkpoint", "full"), "is no checkpoint of a pipeline"),
+        (
+            ("join", "t", "--table", "a.parquet", "--on", "a", "--checkpoint", "full"),
+            "it holds mine",
+        ),
     ],
 )
 def test_mistakes_that_need_no_spark_are_found_before_it_starts(
@@ -163,9 +176,10 @@ def test_mistakes_that_need_no_spark_are_found_before_it_starts(
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_bytes(b"")
     parquet.write_table(pyarrow.table({"item": ["tea"]}), tmp_path / "a.parquet")
-    more = ("--checkpoint", "point", "--into", "o", "--schema", "a INT")
-    join = more if arguments[0] == "join" else ()
-    assert run(["pipeline", arguments[0], "-s", "s", *arguments[1:], *join]) == 2
+    more = [] if arguments[0] != "join" else list(MORE)
+    if "--checkpoint" in arguments:
+        more = more[2:]
+    assert run(["pipeline", arguments[0], "-s", "s", *more, *arguments[1:]]) == 2
     assert sentence in capfd.readouterr().err
 
 

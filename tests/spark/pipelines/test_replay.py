@@ -221,9 +221,13 @@ def test_two_replays_at_once_do_not_do_it_twice(store: falaj.Store) -> None:
 def test_what_cannot_be_right_is_refused(store: falaj.Store) -> None:
     with pytest.raises(InvalidArgument, match="read and written at once"):
         config(store, into="source")
-    for speed in (0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(InvalidArgument, match="speed is a number above 0"):
+    for speed in (0, -1.0, float("inf"), float("nan"), 1e-300, 1e300, 10**400):
+        with pytest.raises(InvalidArgument, match="speed is a number from 1e-09 to 1,000,000,000"):
             config(store, speed=speed)
+    with pytest.raises(InvalidArgument, match=r"into is x\.imports, and topics whose names end"):
+        config(store, into="x.imports")
+    with pytest.raises(InvalidArgument, match=r"replay is too long: replay\.source"):
+        config(store, into="x" * 240)
     for pause in (-1.0, float("nan"), float("inf"), 10**5000):
         with pytest.raises(InvalidArgument, match="longest_pause is a number of seconds"):
             config(store, longest_pause=pause)

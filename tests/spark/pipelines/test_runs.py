@@ -12,6 +12,7 @@ import falaj
 from falaj.pipeline.base.frame import SILENT
 from falaj.pipeline.streaming.aggregating import AggregateConfig
 from falaj.pipeline.streaming.jobs import Job
+from falaj.pipeline.streaming.outputs import Outputs, Shape
 from falaj.pipeline.streaming.runs import Batch, Run
 from falaj.spark.streaming import checkpoint
 from falaj.spark.streaming.checkpoint import Place, Standing
@@ -19,6 +20,8 @@ from falaj.spark.streaming.checkpoint import Place, Standing
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 
 def told(number: int, start: Any, end: Any, began: Any = None, *, form: Any) -> Any:
@@ -68,7 +71,7 @@ def test_a_batch_is_counted_within_one_generation_of_its_topic(
     looks: list[Batch] = []
     job = Job("name", path, {0: 3})
     spark: Any = None
-    run = Run(spark, config, job, SILENT, looks.append)
+    run = Run(spark, config, job, Shape(key=None), SILENT, looks.append)
     query: Any = SimpleNamespace(
         recentProgress=[told(n, *each, form=form) for n, each in enumerate(batches)]
     )
@@ -81,3 +84,12 @@ def test_a_batch_is_counted_within_one_generation_of_its_topic(
     assert [batch.records for batch in looks] == wanted
     assert run.records == sum(wanted) > 0
     assert run.ends() == {0: 3, 1: 0, 2: 0}
+
+
+def test_the_name_of_a_folder_is_no_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    job = Job("a", tmp_path / "checkpoint", {})
+    outputs = Outputs(job, tmp_path / "store", None, tmp_path / "o[ut]{a,b}*", Shape(key=None))
+    outputs.prepare(1)
+    rows = spark.range(3)
+    for _ in range(2):  # the second time from the folder
+        assert outputs.write(spark, 0, lambda: (rows, {"rows": 3})) == {"rows": 3}

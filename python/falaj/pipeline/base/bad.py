@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 
 import falaj
 from falaj.errors import InvalidArgument
+from falaj.pipeline.base.places import expect_no_ledger
 from falaj.spark.reading.ranges import open_raw
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "found", "good", "is_bad", "keep", "make", "options", "topic_of", "value_type"]
 
-COLUMN = "_falaj_bad"
-"""The member of a JSON value that holds the bytes of a bad one."""
+COLUMN = "falaj:bad"
+"""The member of a JSON value that holds the bytes of a bad one; no field has such a name."""
 _WORDS = ("fail", "skip")
 
 
@@ -36,6 +37,8 @@ def check(on_bad: str | None, *others: str | None) -> None:
             f"on_bad is fail, skip or a topic of its own, and {on_bad} is read or written: choose "
             "another"
         )
+    if (topic := topic_of(on_bad)) is not None:
+        expect_no_ledger(topic, "on_bad")
 
 
 def topic_of(on_bad: str | None) -> str | None:
@@ -52,7 +55,7 @@ def options(schema: str | None) -> dict[str, str]:
 
 def value_type(schema: str | None) -> str:
     """Give the type of the column `value` under these options."""
-    return "BINARY" if schema is None else f"STRUCT<{schema}, {COLUMN}: BINARY>"
+    return "BINARY" if schema is None else f"STRUCT<{schema}, `{COLUMN}`: BINARY>"
 
 
 def is_bad(schema: str | None) -> Column:
@@ -60,14 +63,14 @@ def is_bad(schema: str | None) -> Column:
     if schema is None:
         value = F.col("value")
         return value.isNotNull() & ~F.is_valid_utf8(value.cast("string"))
-    return F.col(f"value.{COLUMN}").isNotNull()
+    return F.col(f"value.`{COLUMN}`").isNotNull()
 
 
 def good(schema: str | None) -> Column:
     """Turn the value of a good row into what a read without `options` delivers."""
     if schema is None:
         return F.col("value").cast("string")
-    return F.when(F.col("value").isNotNull(), F.col("value").dropFields(COLUMN))
+    return F.when(F.col("value").isNotNull(), F.col("value").dropFields(f"`{COLUMN}`"))
 
 
 def make(store: Path | str, topic: str | None) -> None:
@@ -103,7 +106,7 @@ def keep(
         token: Name and number of the batch.
     """
     rows = found(spark, store, topic, schema, bounds)
-    raw = F.col("value") if schema is None else F.col(f"value.{COLUMN}")
+    raw = F.col("value") if schema is None else F.col(f"value.`{COLUMN}`")
     stood = {"falaj-topic": F.lit(topic), "falaj-partition": F.col("partition")}
     stood["falaj-offset"] = F.col("offset")
     more = [

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import threading
 import types
 import uuid
@@ -31,13 +30,11 @@ from typing import (
     get_type_hints,
 )
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType
 
-from falaj import errors
 from falaj._paths import is_place, local_path, scheme_of
-from falaj.errors import Error, InvalidArgument
+from falaj.errors import InvalidArgument
+from falaj.pipeline.base.spoken import in_our_words, sentence, struct_of
 from falaj.spark import stores
 from falaj.spark.reading.ranges import open_raw
 
@@ -48,7 +45,16 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["SILENT", "Config", "Progress", "Result", "cores", "sentence", "struct_of", "watched"]
+__all__ = [
+    "SILENT",
+    "Config",
+    "Progress",
+    "Result",
+    "cores",
+    "sentence",
+    "struct_of",
+    "watched",
+]
 
 
 class Progress(Protocol):
@@ -233,21 +239,6 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def struct_of(schema: str) -> StructType:
-    """Read types as Spark writes them, `id BIGINT, name STRING`; needs a session.
-
-    Raises:
-        InvalidArgument: The text has another form.
-    """
-    try:
-        found = StructType.fromDDL(schema)
-    except (PySparkException, Py4JError) as error:
-        said = str(error).strip().splitlines()[0]
-        raise InvalidArgument(f"schema is written as 'id BIGINT, name STRING': {said}") from None
-    assert isinstance(found, StructType), "what stands between commas is a struct"
-    return found
-
-
 # --- Results -------------------------------------------------------------------------------------
 
 
@@ -309,11 +300,12 @@ def watched(spark: SparkSession, progress: Progress | None, text: str) -> Iterat
 
     Raises:
         Error: A job failed with one of falaj's errors, which Spark had wrapped in its own.
+        InvalidArgument: Spark could not compute SQL of the user, as a division by zero.
     """
     if progress is not None:
         progress.say(text)
     context = _context(spark)
-    with _told_in_our_words():
+    with in_our_words():
         if context is None:
             yield
             return
@@ -394,67 +386,3 @@ def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
         # A stage is never run if its result was there.
         total += completed if job is not None and job.status == "SUCCEEDED" else tasks
     return done, total
-
-
-def sentence(error: Exception) -> str:
-    r"""Cut the sentence out of an error of Spark's: without its name, its state and its plan.
-
-    Example:
-        >>> sentence(Exception("[UNRESOLVED] There is no `x`. SQLSTATE: 42703; line 1;\n'Project"))
-        'There is no `x`'
-    """
-    first = str(error).strip().partition("\n")[0]
-    bare = re.sub(r"^\[[\w.]+\] ", "", first)
-    return re.split(r"\s*SQLSTATE: ", bare)[0].rstrip(" .;")
-
-
-_OURS = re.compile(r"^(?:.*\b)?falaj\.errors\.([A-Z]\w+): (.+)$", re.MULTILINE)
-_SPOKEN = (
-    ".option('onCorrupt', 'skip')",
-    'on_corrupt="skip", where the pipeline takes it',
-)
-"""How the connector names what to do, and how a pipeline does."""
-
-
-_UNREAD = re.compile(
-    r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (.+?)\.\s+SQLSTATE"
-)
-_CAUSE = re.compile(
-    r"^Caused by: [\w.$]+: (.+?)(?=\n\s+(?:at |\.\.\.)|\Z)", re.MULTILINE | re.DOTALL
-)
-
-
-def _unread(said: str) -> str | None:
-    r"""Make a sentence of Spark's report of a file that it cannot read; None if it is another.
-
-    Example:
-        >>> said = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a.gz.  "
-        >>> _unread(said + "SQLSTATE: KD001\n\tat x\nCaused by: java.io.EOFException: Ends\n\tat x")
-        '/a.gz cannot be read: Ends: mend the file, or leave it out'
-    """
-    file = _UNREAD.search(said)
-    if file is None:
-        return None
-    causes = _CAUSE.findall(said)
-    path = re.sub("^file:/*", "/", file[1])
-    why = " ".join(causes[-1].split()).rstrip(".") if causes else "Spark does not say why"
-    return f"{path} cannot be read: {why}: mend the file, or leave it out"
-
-
-@contextmanager
-def _told_in_our_words() -> Iterator[None]:
-    """Raise falaj's error in place of the one that Spark made of it."""
-    try:
-        yield
-    except Error:
-        raise
-    except (PySparkException, Py4JError) as error:
-        found = _OURS.findall(str(error))
-        if not found:
-            unread = _unread(str(error))
-            if unread is None:
-                raise
-            raise InvalidArgument(unread) from error
-        name, sentence = found[-1]
-        kind = getattr(errors, name, Error)
-        raise kind(sentence.strip().replace(*_SPOKEN)) from error

@@ -8,14 +8,15 @@ tasks, so only what Python makes of them crosses to the JVM.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
 from falaj._topic import handle_of
-from falaj.errors import InvalidArgument, UnknownTopic
-from falaj.pipeline.base.frame import struct_of
+from falaj.errors import InvalidArgument, SettingsMismatch, UnknownTopic
+from falaj.pipeline.base.spoken import struct_of
 from falaj.spark.reading.options import ReadOptions
 from falaj.spark.reading.ranges import open_raw, split
 from falaj.spark.source import FalajReader
@@ -32,8 +33,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JSON_READERS",
+    "LEDGERS",
     "Reading",
     "expect_codec",
+    "expect_names",
+    "expect_no_ledger",
+    "expect_partitions",
+    "expect_target",
     "expect_two",
     "headers_or_empty",
     "like",
@@ -43,15 +49,20 @@ __all__ = [
 
 #: Codecs that can read a value that is JSON.
 JSON_READERS = ("json", "bytes", "str")
+#: How the names of topics end in which pipelines keep what they did, and what that is.
+LEDGERS = {".imports": "imports", ".dedupe": "dedupe"}
+NAME_MAX = 249
+"""Most characters of the name of a topic or of a consumer group."""
 _SHOWN = 60
 
 
 def expect_two(topic: str, into: str) -> None:
-    """Refuse a pipeline whose target is its source."""
+    """Refuse a pipeline whose target is its source, or a ledger."""
     if topic == into:
         raise InvalidArgument(
             f"topic {topic} would be read and written at once: name another one in into="
         )
+    expect_no_ledger(into, "into")
 
 
 def expect_codec(topic: AnyTopic[Any], *known: str) -> None:
@@ -66,6 +77,70 @@ def expect_codec(topic: AnyTopic[Any], *known: str) -> None:
             f"topic {topic.name} has the codec {topic.codec}, which cannot read the values of "
             f"codec {known[0]} that would be written to it: name a topic of "
             f"{' or '.join(dict.fromkeys(known))}, or a new one"
+        )
+
+
+def expect_target(store: Store, name: str, *known: str) -> None:
+    """Refuse a target that cannot be created or written; it is not created.
+
+    Args:
+        store: The open store.
+        name: The name of the target.
+        known: The codecs that read what is written, as for `expect_codec`; none for any.
+
+    Raises:
+        InvalidName: No topic can have this name.
+        InvalidArgument: It exists, and its codec could not read the values.
+    """
+    with suppress(UnknownTopic), open_raw(store, name) as topic:
+        if known:
+            expect_codec(topic, *known)
+
+
+def expect_partitions(store: Store, name: str, partitions: int) -> None:
+    """Refuse a target that exists with another number of partitions than the one asked for.
+
+    Raises:
+        SettingsMismatch: It does.
+    """
+    with suppress(UnknownTopic), open_raw(store, name) as topic:
+        stored = len(topic.partitions)
+        if stored != partitions:
+            many = "s" if stored > 1 else ""
+            mismatch = SettingsMismatch(
+                f"topic {name} has {stored} partition{many}, not {partitions}: leave partitions "
+                "away, or name another topic"
+            )
+            mismatch.topic, mismatch.setting = name, "partitions"
+            mismatch.stored, mismatch.asked = str(stored), str(partitions)
+            raise mismatch
+
+
+def expect_no_ledger(name: str, setting: str) -> None:
+    """Refuse a target that has the name of a ledger: a pipeline would not understand it any more.
+
+    Raises:
+        InvalidArgument: The name ends as those of ledgers do.
+    """
+    for ending, what in LEDGERS.items():
+        if name.endswith(ending):
+            raise InvalidArgument(
+                f"{setting} is {name}, and topics whose names end with {ending} are ledgers of "
+                f"{what}: choose another name"
+            )
+
+
+def expect_names(name: str, *derived: str) -> None:
+    """Refuse a target for which names that are made of its own would be too long.
+
+    Raises:
+        InvalidArgument: One is.
+    """
+    longest = max(derived, key=len)
+    if len(longest) > NAME_MAX:
+        raise InvalidArgument(
+            f"{name} is too long: {longest} has {len(longest)} characters, and a name has at most "
+            f"{NAME_MAX}"
         )
 
 

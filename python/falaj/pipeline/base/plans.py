@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from falaj._time import Time
     from falaj.arrow import Lane
 
-__all__ = ["Plan", "Plans"]
+__all__ = ["Plan", "Plans", "ledger_of"]
+
+
+def ledger_of(into: str, verb: str) -> str:
+    """Name the topic with the plans of all runs of a pipeline into a topic."""
+    return f"{into}.{verb}"
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,15 @@ class Plan:
             last.
         lost: Records that were trimmed before a run could read them.
         begun: Whether a process began this run before and did not finish it.
+        recreated: Whether the topic was deleted and created again since the run before, or since
+            this one began. All that was not read of the old one is lost, and not counted.
     """
 
     number: int
     lanes: tuple[Lane, ...]
     lost: int
     begun: bool
+    recreated: bool = False
 
     @property
     def offsets(self) -> int:
@@ -72,7 +80,7 @@ class Plans:
     ) -> None:
         self._source, self._into = source, into
         self._settings = dict(settings)
-        self._kept = store.topic(f"{into.name}.{verb}", codec="json")
+        self._kept = store.topic(ledger_of(into.name, verb), codec="json")
         self.token = f"{verb}:{source.name}"
         """The name of the idempotency key that runs commit with."""
 
@@ -98,9 +106,12 @@ class Plans:
             if pending is not None:
                 return self._plan(pending, begun=True)
             ends = lanes(self._source, start if last is None else "earliest", end)
-            begin = {} if last is None else {int(p): n for p, (_, n) in last["lanes"].items()}
+            recreated = last is not None and last["generation"] != self._source.generation
+            begin = {}
+            if last is not None and not recreated:
+                begin = {int(p): n for p, (_, n) in last["lanes"].items()}
             found = {str(p): self._lane(p, begin.get(p, first), to) for p, first, to in ends}
-            if all(first == to for first, to in found.values()):
+            if all(first == to for first, to in found.values()) and not recreated:
                 return None
             plan = {
                 "run": number,
@@ -109,6 +120,7 @@ class Plans:
                 "into": self._into.generation,
                 "settings": self._settings,
                 "lanes": found,
+                "recreated": recreated,
             }
             try:
                 self._kept.append(plan, expect=seen, sync="durable")
@@ -134,8 +146,6 @@ class Plans:
             if plan["run"] < number:
                 last = plan if plan["run"] == number - 1 else None
                 break
-        if last is not None and last["generation"] != self._source.generation:
-            last = None  # the topic was created again: it is another one, read from its beginning
         return None, last
 
     def _mine(self, end: int) -> Iterator[Any]:
@@ -159,13 +169,15 @@ class Plans:
     def _plan(self, kept: Mapping[str, Any], *, begun: bool) -> Plan:
         """Make a plan of a kept one, without the records that were trimmed since."""
         found, lost = [], 0
+        if kept["generation"] != self._source.generation:  # all of it is gone
+            lost = sum(end - start for start, end in kept["lanes"].values())
+            return Plan(kept["run"], (), lost, begun, recreated=True)
         for partition, (start, end) in kept["lanes"].items():
-            gone = end  # of a topic that was created again since all of it
-            if kept["generation"] == self._source.generation:
-                gone = min(end, self._source.partition(int(partition)).start_offset)
+            gone = min(end, self._source.partition(int(partition)).start_offset)
             lost += max(gone, start) - start
             found.append((int(partition), max(gone, start), end))
-        return Plan(kept["run"], tuple(found), lost, begun)
+        recreated = kept.get("recreated", False)
+        return Plan(kept["run"], tuple(found), lost, begun, recreated)
 
     def close(self) -> None:
         """Close the topic of plans."""

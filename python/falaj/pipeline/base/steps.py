@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["make_folder", "move", "remove", "sync", "told", "write"]
+__all__ = ["expect_file", "expect_folder", "make_folder", "move", "remove", "sync", "told", "write"]
 
 _FULL = {
     errno.ENOSPC: "free some space",
@@ -51,6 +51,49 @@ def told(folder: Path) -> Iterator[None]:
         refused = kind(f"{said}; mend it and run it again")
         refused.errno, refused.filename = error.errno, path
         raise refused from error
+
+
+def expect_folder(path: Path, name: str) -> None:
+    """Refuse a path that is no folder, and where none can be made.
+
+    Args:
+        path: An absolute path.
+        name: The setting that gave it.
+
+    Raises:
+        InvalidArgument: It is such a path.
+        PermissionDenied: This user may not write there.
+    """
+    there = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    if not there.is_dir():
+        raise InvalidArgument(
+            f"{name} is {path}, but {there} is no folder: give a folder that is empty or not there "
+            "yet"
+        )
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionDenied(f"{name} is {path}: this user may not write to {there}")
+
+
+def expect_file(path: Path, name: str) -> None:
+    """Refuse a path at which no file can be written; its folder must be there.
+
+    Args:
+        path: An absolute path.
+        name: The setting that gave it.
+
+    Raises:
+        InvalidArgument: It is a folder, or there is no folder for it.
+        PermissionDenied: This user may not write there.
+    """
+    if path.is_dir():
+        raise InvalidArgument(f"{name} is {path}, which is a folder: name a file in it")
+    if not path.parent.is_dir():
+        raise InvalidArgument(
+            f"{name} is {path}, and there is no folder {path.parent}: make it, or name a file in "
+            "another one"
+        )
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PermissionDenied(f"{name} is {path}: this user may not write to {path.parent}")
 
 
 def make_folder(path: Path) -> None:

@@ -64,7 +64,7 @@ def deal(
 
 def _dealt(held: list[pyarrow.RecordBatch], seen: bool, tasks: int) -> pyarrow.RecordBatch:
     whole = pyarrow.concat_batches(held) if held else _NONE
-    some = whole.filter(compute.is_valid(whole["id"]))
+    some = whole.filter(compute.is_valid(whole["id"])) if whole["id"].null_count else whole
     hashes = hashed(some["id"])
     # The upper half chooses the task; the multiplication mixed it best.
     task = (((hashes >> numpy.uint64(32)) * numpy.uint64(tasks)) >> numpy.uint64(32)).astype(
@@ -186,12 +186,12 @@ def hashed(ids: pyarrow.BinaryArray) -> numpy.ndarray:
     data = numpy.concatenate((_data(ids), numpy.zeros(8, numpy.uint8)))
     words = numpy.ndarray((len(data) - 7,), "<u8", data, strides=(1,))  # from each byte on
     found = lengths.astype(numpy.uint64) * _FACTOR
-    for word in range(min(_WORDS, -(-int(lengths.max(initial=0)) // 8))):
-        longer = numpy.flatnonzero(lengths > word * 8)
-        rows = slice(None) if len(longer) == len(found) else longer
-        over = numpy.maximum(word * 8 + 8 - lengths[rows], 0).astype(numpy.uint64)
-        # Bytes behind the id do not count.
-        own = words[starts[rows] + word * 8] << (over << numpy.uint64(3))
+    shortest = int(lengths.min()) if len(lengths) else 0
+    for at in range(0, min(_WORDS * 8, int(lengths.max(initial=0))), 8):
+        rows = slice(None) if at < shortest else numpy.flatnonzero(lengths > at)
+        own = words[starts[rows] + at]
+        if at + 8 > shortest:  # bytes behind the id do not count
+            own <<= numpy.maximum(at + 8 - lengths[rows], 0).astype(numpy.uint64) << numpy.uint64(3)
         found[rows] = _mixed(found[rows] ^ own)
     long = numpy.flatnonzero(lengths > _WORDS * 8)
     rests = [

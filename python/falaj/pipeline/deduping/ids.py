@@ -1,9 +1,10 @@
 """The ids of records: what copies of each other have in common, by the setting `by` of `dedupe`.
 
 Owns how an id is made of a record, in batches and without Java. Invariant: records that differ in
-what `by` names have different ids. So a member of JSON is the text that is written, and a strict
-parser reads it. In a value that is not UTF-8 or not JSON there is none. The last of several members
-with one name counts, as for `falaj append --key-field`. `copies` decides which records stay.
+what `by` names have different ids. So a member of JSON is what is written, text with a mark before
+it, and a strict parser reads it. In a value that is not UTF-8 or not JSON there is none. The last
+of several members with one name counts, as for `falaj append --key-field`. `copies` decides which
+records stay.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from falaj.pipeline.base.buffers import numbers_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["check", "columns", "ids", "path_of"]
+__all__ = ["bare", "check", "columns", "ids", "path_of"]
 
 _PLAIN = ("key", "value", "key+value")
 _NAMED = re.compile(r"(header|json):(.+)", re.DOTALL)
@@ -87,6 +88,16 @@ def ids(by: str, batch: pyarrow.RecordBatch) -> pyarrow.Array:
     return pyarrow.array(told, pyarrow.binary())
 
 
+def bare(by: str, id_: bytes) -> bytes:
+    """Take the mark off an id, for people.
+
+    Example:
+        >>> bare("json:id", b'"p1'), bare("json:id", b"1"), bare("key", b'"')
+        (b'p1', b'1', b'"')
+    """
+    return id_.removeprefix(_TEXT) if by.startswith("json:") else id_
+
+
 def _sha(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
@@ -137,37 +148,29 @@ def path_of(field: str) -> Sequence[str | int]:
     return tuple(steps)
 
 
-class _Number(str):
-    """A number of JSON, as it is written."""
-
-    __slots__ = ()
-
-
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not in JSON")
 
 
-def _decoder(number: type[str]) -> json.JSONDecoder:
-    return json.JSONDecoder(parse_int=number, parse_float=number, parse_constant=_no_constant)
-
-
-_DECODE = _decoder(str).decode
-_DECODE_NUMBERS = _decoder(_Number).decode
+_TEXT = b'"'
+"""The mark of an id that is text: no number, no other word and no JSON in brackets begins so."""
+# A number is bytes, as it is written: so it is no text.
+_DECODE = json.JSONDecoder(
+    parse_int=str.encode, parse_float=str.encode, parse_constant=_no_constant
+).decode
 
 
 def _member(value: bytes, path: Sequence[str | int]) -> bytes | None:
-    """Find a member, as text; None where a value is no JSON, or has none, or null."""
+    """Find a member, as an id; None where a value is no JSON, or has none, or null."""
     try:
-        text = value.decode()
-        found = _walk(_DECODE(text), path)
-        if isinstance(found, dict | list):
-            # Numbers differ from text there; to tell them apart everywhere would take longer.
-            found = _written(_walk(_DECODE_NUMBERS(text), path))
-        elif isinstance(found, bool):
-            found = "true" if found else "false"
+        found = _walk(_DECODE(value.decode()), path)
+        if isinstance(found, str):
+            return _TEXT + found.encode("utf-8", "surrogatepass")
+        if found is None or isinstance(found, bytes):
+            return found
+        return _written(found).encode("utf-8", "surrogatepass")
     except (ValueError, RecursionError):
         return None
-    return None if found is None else found.encode("utf-8", "surrogatepass")
 
 
 def _walk(found: Any, path: Sequence[str | int]) -> Any:
@@ -186,4 +189,4 @@ def _written(value: Any) -> str:
         return f"{{{','.join(members)}}}"
     if isinstance(value, list):
         return f"[{','.join(map(_written, value))}]"
-    return value if isinstance(value, _Number) else json.dumps(value)
+    return value.decode() if isinstance(value, bytes) else json.dumps(value)

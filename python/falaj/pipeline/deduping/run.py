@@ -29,11 +29,12 @@ from falaj.errors import InvalidArgument, OffsetOutOfRange, RecordCompacted, sho
 from falaj.pipeline.base import places
 from falaj.pipeline.base.buffers import array_of, numbers_of
 from falaj.pipeline.base.frame import Config, Result, cores, watched
-from falaj.pipeline.base.plans import Plans
+from falaj.pipeline.base.plans import Plans, ledger_of
 from falaj.pipeline.deduping import ids
 from falaj.pipeline.deduping.copying import DECIDED, TOLD, Copier, Decider, Done
 from falaj.pipeline.deduping.dealing import DEALT, IDS, deal
 from falaj.spark.reading import sampling
+from falaj.spark.reading.loss import recreated
 from falaj.spark.reading.ranges import Range, open_raw
 from falaj.spark.writing.options import WriteOptions
 from falaj.spark.writing.sink import Target
@@ -81,8 +82,8 @@ class DedupeConfig(Config):
         start: Where the first run begins: "earliest", an offset, or a time. A later run continues
             where the last one ended.
         end: Where a run ends: before an offset, or a time; None for the end as of now.
-        on_loss: What to do if records were trimmed before a run could read them: "fail", or
-            "continue" after them.
+        on_loss: What to do if records were trimmed before a run could read them, or the topic was
+            created again: "fail"; or "continue".
         top: How many ids to report, of those with most copies.
     """
 
@@ -104,6 +105,13 @@ class DedupeConfig(Config):
         """
         super().__post_init__()
         places.expect_two(self.topic, self.into)
+        ledger = ledger_of(self.into, "dedupe")
+        places.expect_names(self.into, ledger)
+        if self.topic == ledger:
+            raise InvalidArgument(
+                f"topic {ledger} is the ledger of into={self.into}, and grows with each run: name "
+                "another one in into="
+            )
         ids.check(self.by)
         if self.window is not None and not 0 < self.window <= _WINDOW_MAX:
             raise InvalidArgument(
@@ -144,7 +152,7 @@ class DedupeResult(Result):
         lost: Records that were trimmed before a run could read them.
         runs: How many runs this call did: two if it first finished a run that had died.
         repeated: The ids with most copies that were left out.
-        notes: What the run reported: an id that no record has.
+        notes: What the run reported: an id that no record has; a topic that was created again.
     """
 
     kept: int
@@ -216,6 +224,8 @@ def dedupe(
     """
     began = time.monotonic()
     settings = {"by": config.by, "keep": config.keep, "window": config.window}
+    notes: list[str] = []
+    without: tuple[str, ...] = ()
     total = DedupeResult(
         **dict.fromkeys(
             ("records", "bytes", "kept", "dropped", "without_id", "replaced", "lost", "runs"), 0
@@ -234,15 +244,26 @@ def dedupe(
         while plan := plans.next(config.start, config.end):
             _expect_there(source, plan, config)
             total = _sum(total, run.do(plan, plans.token))
+            if plan.recreated and (note := str(recreated(source.name, "dedupe"))) not in notes:
+                notes.append(note)
             if total.records and total.without_id == total.kept:
-                total = replace(total, notes=(_without_id(config, source, plan),))
+                without = (_without_id(config, source, plan),)
+            else:
+                without = ()
             if not plan.begun:
                 break
-    return replace(total, seconds=time.monotonic() - began)
+    return replace(total, notes=(*notes, *without), seconds=time.monotonic() - began)
 
 
 def _expect_there(source: AnyTopic[Any], plan: Plan, config: DedupeConfig) -> None:
-    if not plan.lost or config.on_loss == "continue":
+    if config.on_loss == "continue":
+        return
+    if plan.recreated:
+        gone = recreated(source.name, "dedupe")
+        gone.args = (f'{gone}: go on with the new one with on_loss="continue"',)
+        gone.topic = source.name
+        raise gone
+    if not plan.lost:
         return
     error = OffsetOutOfRange(
         f"{plan.lost:,} records of topic {source.name} were trimmed before dedupe could read them: "
@@ -363,7 +384,7 @@ class _Run:
     def _shown(self, partition: int, offset: int, id_: bytes) -> str:
         """Write an id for people."""
         if self.config.by not in ("value", "key+value"):
-            return places.shown(id_)
+            return places.shown(ids.bare(self.config.by, id_))
         try:
             record = self.source.partition(partition)[offset]
         except (RecordCompacted, OffsetOutOfRange):

@@ -17,6 +17,7 @@ from falaj._paths import local_path
 from falaj.errors import CorruptData, LockTimeout
 from falaj.pipeline.exporting.folders import Folder
 from falaj.pipeline.exporting.pieces import DATE
+from falaj.pipeline.importing.remote import escaped
 
 if TYPE_CHECKING:
     import os
@@ -50,7 +51,7 @@ def read_exported(spark: SparkSession, folder: str | os.PathLike[str]) -> DataFr
     whole = StructType([*schema.fields, StructField(DATE, DateType())])
     if not files:
         return spark.createDataFrame([], whole)
-    return spark.read.schema(whole).option("basePath", str(root.path)).parquet(*files)
+    return spark.read.schema(whole).option("basePath", str(root.path)).parquet(*map(escaped, files))
 
 
 def exported_files(folder: str | os.PathLike[str]) -> list[Path]:

@@ -175,11 +175,12 @@ class Folder:
         """Refuse a folder that holds anything but an export.
 
         Raises:
-            InvalidArgument: It does.
+            InvalidArgument: It does, or it cannot be a folder.
         """
         if self.control.is_dir():
             return
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        steps.expect_folder(self.path, "into")
+        if self.path.exists() and any(self.path.iterdir()):
             raise InvalidArgument(
                 f"{self.path} holds something that is no export: choose a folder that is empty or "
                 "not there yet"

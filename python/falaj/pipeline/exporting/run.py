@@ -29,8 +29,9 @@ from pyspark.sql.types import (
 import falaj
 from falaj import arrow
 from falaj.errors import InvalidArgument, OffsetOutOfRange
-from falaj.pipeline.base import bad, steps
-from falaj.pipeline.base.frame import Config, Result, cores, struct_of, watched
+from falaj.pipeline.base import bad, places, steps
+from falaj.pipeline.base.frame import Config, Result, cores, watched
+from falaj.pipeline.base.spoken import expect_distinct, struct_of
 from falaj.pipeline.exporting import lakes, merging
 from falaj.pipeline.exporting.folders import Commit, Folder, Plan
 from falaj.pipeline.exporting.pieces import Work, date_of_path
@@ -132,6 +133,11 @@ class ExportConfig(Config):
                 f"on_bad is 'fail' or 'skip' here, not a topic: {self.store} is a place, which is "
                 "only read"
             )
+        if self.origin is not None and not isinstance(self.store, str):
+            raise InvalidArgument(
+                "origin chooses among the stores that were shipped to a place, such as "
+                "s3://bucket/shop; a directory is one store: leave it away"
+            )
         if self.values == "binary" and self.on_bad is not None:
             raise InvalidArgument(
                 "on_bad is for values='string' or 'json': as bytes no value is bad"
@@ -139,6 +145,8 @@ class ExportConfig(Config):
         if not self.columns:
             raise InvalidArgument(f"columns names none: choose from {', '.join(arrow.COLUMNS)}")
         for name in self.columns:
+            if self.columns.count(name) > 1:
+                raise InvalidArgument(f"columns names {name} twice: leave one away")
             if name not in arrow.COLUMNS:
                 raise InvalidArgument(
                     f"a topic has no column {name!r}: choose from {', '.join(arrow.COLUMNS)}"
@@ -240,6 +248,8 @@ def export(
     began = time.perf_counter()
     with stores.opened(config.store, config.origin) as store:
         _opened(store, config).close()  # before a folder is made for it
+        if (kept := bad.topic_of(config.on_bad)) is not None:
+            places.expect_target(store, kept)
     folder = Folder(Path(config.into))
     with folder.locked():
         run = _Run(spark, config, folder, progress)
@@ -267,6 +277,7 @@ class _Run:
         self._folder = folder
         self._progress = progress
         schema = _schema(config)
+        expect_distinct(spark, _value_type(config))
         written = StructType([schema[name] for name in config.columns])
         with stores.opened(config.store, config.origin) as store, _opened(store, config) as topic:
             options = _options(config, None if folder.last() else topic)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from falaj.errors import CorruptData, InvalidArgument, LockTimeout, OffsetOutOfRange
+from falaj.errors import CorruptData, LockTimeout, OffsetOutOfRange
 from falaj.spark.reading.ranges import open_raw
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from falaj import AnyTopic, Store, Topic
 
-__all__ = ["TOKEN", "Entry", "Ledger", "SourceFile", "expect_name", "known"]
+__all__ = ["TOKEN", "Entry", "Ledger", "SourceFile", "known", "ledger_of"]
 
 TOKEN = "falaj.import"
 _SUFFIX = ".imports"
@@ -157,11 +157,6 @@ def known(done: Sequence[tuple[int, Entry]]) -> dict[str, SourceFile]:
     return {file.path: file for _, entry in reversed(done) for file in entry.files}
 
 
-def expect_name(topic: str) -> None:
-    """Refuse a topic whose ledger could have no valid name.
-
-    Raises:
-        InvalidArgument: The name is too long, or is that of a ledger.
-    """
-    if topic.endswith(_SUFFIX):
-        raise InvalidArgument(f"topic {topic} is itself the ledger of imports: import into another")
+def ledger_of(topic: str) -> str:
+    """Name the ledger of a topic."""
+    return topic + _SUFFIX

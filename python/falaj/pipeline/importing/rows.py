@@ -7,19 +7,21 @@ row has no value, but its text and its file. `run` decides what happens to it.
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType
 
 from falaj.errors import InvalidArgument
+from falaj.pipeline.base import keys
+from falaj.pipeline.base.documents import document
 from falaj.pipeline.base.frame import struct_of
-from falaj.pipeline.importing.remote import escaped, is_remote
+from falaj.pipeline.importing import lines
+from falaj.pipeline.importing.lines import quoted
+from falaj.pipeline.importing.reading import BAD, FILE, OWN, read, told_plainly
 from falaj.pipeline.importing.sources import form_of
 from falaj.spark.reading import sampling
 
@@ -28,47 +30,66 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from falaj.pipeline.importing.reading import Rows
     from falaj.pipeline.importing.run import ImportConfig
 
-__all__ = ["BAD", "FILE", "expected", "file_of", "frame", "unknown"]
+__all__ = ["expected", "frame", "unknown"]
 
-BAD, FILE = "_falaj_bad", "_falaj_file"
-_BLOCK, _ROW = "_falaj_block", "_falaj_row"
+_BLOCK, _ROW = f"{OWN}block", f"{OWN}row"
 _SAMPLE = 400
 """Rows that are held against a schema."""
+_LOSSY = {
+    "double": "rounds numbers",
+    "float": "rounds numbers",
+    "timestamp": "has no zone and no nanoseconds",
+    "timestamp_ntz": "has no nanoseconds",
+}
+"""Types that Spark guesses, and that do not tell all texts apart."""
 _MICROS = (1 << 63) // 1000 - 1
 """Most microseconds before or after 1970 that 64 bits of nanoseconds can hold."""
 
 
-def frame(spark: SparkSession, config: ImportConfig, paths: Sequence[str]) -> DataFrame:
+def frame(
+    spark: SparkSession, config: ImportConfig, paths: Sequence[str], partitions: int
+) -> DataFrame:
     """Read files as records, in the order of the append.
 
     Args:
         spark: The session.
         config: The settings.
         paths: The files.
+        partitions: How many partitions the topic has.
 
     Returns:
         Those columns of the sink that the config fills, and `BAD` and `FILE`.
 
     Raises:
-        InvalidArgument: A column is missing, or has a type that is not allowed.
+        InvalidArgument: A column is missing, or has a type that is not allowed; or Spark does not
+            read the files so.
     """
     form = config.format or form_of(paths)
-    rows, columns = _read(spark, config, form, paths)
-    lazy = rows.select(
-        "*",
-        F.col("_metadata.file_path").alias(FILE),
-        F.col("_metadata.file_block_start").alias(_BLOCK),
-        F.monotonically_increasing_id().alias(_ROW),
-    )
-    made = _records(lazy, columns, config, form)
-    bad = _malformed(spark, lazy, made, columns, config, form, paths)
-    chosen = [column.alias(name) for name, column in made.items()]
-    order = [F.col(_quoted(expected(name, columns))) for name in config.order_by]
-    ordered = lazy.orderBy(*order, _decoded(FILE), _BLOCK, _ROW)
-    # As bytes: the text of a row that is malformed may be no UTF-8.
-    return ordered.select(*chosen, bad.cast("binary").alias(BAD), FILE)
+    rows = read(spark, config, form, paths)
+    with told_plainly():
+        lazy = rows.frame.select(
+            "*",
+            F.col("_metadata.file_path").alias(FILE),
+            F.col("_metadata.file_block_start").alias(_BLOCK),
+            F.monotonically_increasing_id().alias(_ROW),
+        )
+        made = _records(lazy, rows, config, form, partitions)
+        bad = _malformed(spark, lazy, made, rows.columns, config, form, paths)
+        chosen = [column.alias(name) for name, column in made.items()]
+        order = [_order(expected(name, rows.columns), rows) for name in config.order_by]
+        ordered = lazy.orderBy(*order, _decoded(FILE), _BLOCK, _ROW)
+        # As bytes: the text of a row that is malformed may be no UTF-8.
+        return ordered.select(*chosen, bad.cast("binary").alias(BAD), FILE)
+
+
+def _order(name: str, rows: Rows) -> Column:
+    """Sort a key that is read as text by the type that Spark guessed for it."""
+    column = F.col(quoted(name))
+    kind = rows.guessed.get(name)
+    return column if kind is None else column.try_cast(kind)
 
 
 def _decoded(uri: str) -> Column:
@@ -88,17 +109,17 @@ def _malformed(
     """Return the text of rows that are malformed; null for the others."""
     if not columns:
         return F.col(BAD)
-    types = {field.name: field.dataType.typeName() for field in rows.schema.fields}
+    types = {each.name: each.dataType for each in rows.schema.fields}
     unread = [
-        made[name].isNull() & F.col(_quoted(column)).isNotNull()
+        made[name].isNull() & F.col(quoted(column)).isNotNull()
         for name, column in (("timestamp", config.time), ("partition", config.partition))
         if column is not None
     ]
     if form != "parquet":
         # JSON has no such number: it would become text. Mostly a double does not reach it.
-        numbers = [F.col(_quoted(name)) for name in columns if types[name] in ("double", "float")]
-        unread += [F.isnan(each) | (F.abs(each) == float("inf")) for each in numbers]
-    texts = [F.col(_quoted(name)) for name in columns if types[name] == "string"]
+        found = [lines.unreached(F.col(quoted(name)), types[name]) for name in columns]
+        unread += [each for each in found if each is not None]
+    texts = [F.col(quoted(name)) for name in columns if isinstance(types[name], StringType)]
     if form == "csv" and texts and (broken := _not_utf8(spark, config, paths)):
         # The reader has put U+FFFD in the place of these bytes.
         is_altered = reduce(or_, (F.contains(each, F.lit("\ufffd")) for each in texts))
@@ -106,7 +127,7 @@ def _malformed(
     told = F.lit(None).cast("string") if form == "parquet" else F.col(BAD)
     if not unread:
         return told
-    text = F.to_json(F.struct(*(F.col(_quoted(name)) for name in columns)))
+    text = document(F.col(quoted(name)) for name in columns)
     return F.coalesce(
         told, F.when(reduce(or_, (F.coalesce(each, F.lit(False)) for each in unread)), text)
     )
@@ -116,11 +137,12 @@ def unknown(spark: SparkSession, config: ImportConfig, paths: Sequence[str]) -> 
     """Find the columns of the schema that no row of a sample has; return a sentence for each."""
     if config.schema is None or (config.format or form_of(paths)) != "json":
         return []
-    if any(name.lower() == "multiline" for name in config.options):
+    if lines.is_multiline(config.options):
         return []
-    lines = spark.read.option("pathGlobFilter", "*").text(list(map(escaped, paths)))
     seen = sampling.Seen()
-    for row in lines.limit(_SAMPLE).select(F.col("value").cast("binary")).collect():
+    for row in (
+        lines.text(spark, paths).limit(_SAMPLE).select(F.col("value").cast("binary")).collect()
+    ):
         with suppress(ValueError, RecursionError):
             seen.add(json.loads(bytes(row[0])))
     return sampling.unknown(struct_of(config.schema), seen)
@@ -130,86 +152,39 @@ def _not_utf8(spark: SparkSession, config: ImportConfig, paths: Sequence[str]) -
     """Find the files that are not UTF-8, unless they are said to be of another encoding."""
     if {"encoding", "charset"} & {name.lower() for name in config.options}:
         return []
-    lines = spark.read.option("pathGlobFilter", "*").text(list(map(escaped, paths)))
-    broken = lines.where(~F.is_valid_utf8("value")).select("_metadata.file_path").distinct()
+    broken = lines.text(spark, paths).where(~F.is_valid_utf8("value"))
+    broken = broken.select("_metadata.file_path").distinct()
     return [row[0] for row in broken.collect()]
 
 
-def _read(
-    spark: SparkSession, config: ImportConfig, form: str, paths: Sequence[str]
-) -> tuple[DataFrame, list[str]]:
-    reader = spark.read.format(form).options(**_options(config, form))
-    if len(config.sources) == 1 and _is_folder(config.sources[0], paths):
-        reader = reader.option("basePath", _absolute(config.sources[0]))
-    plain = list(map(escaped, paths))
-    if config.schema is not None:
-        schema = struct_of(config.schema)
-    elif form == "parquet":
-        frame = reader.load(plain)
-        return frame, frame.columns
-    else:
-        inferred = reader.option("inferSchema", "true").load(plain).schema
-        schema = StructType([field for field in inferred.fields if field.name != BAD])
-        if not schema:  # no row is one, and Spark would refuse to say so
-            lines = spark.read.option("pathGlobFilter", "*").text(plain)
-            return lines.where(F.trim("value") != "").withColumnRenamed("value", BAD), []
-    if form == "parquet":
-        frame = reader.schema(schema).load(plain)
-        return frame, frame.columns
-    whole = StructType([*schema.fields, StructField(BAD, StringType())])
-    frame = reader.schema(whole).load(plain)
-    return frame, [name for name in frame.columns if name != BAD]
-
-
-def _absolute(source: str) -> str:
-    return source if is_remote(source) else os.path.abspath(source)
-
-
-def _is_folder(source: str, paths: Sequence[str]) -> bool:
-    if is_remote(source):  # a pattern names no file, either, and is no base of paths
-        return source not in paths and escaped(source) == source
-    return os.path.isdir(source)
-
-
-def _options(config: ImportConfig, form: str) -> dict[str, str]:
-    usual = {"pathGlobFilter": "*"}
-    if form == "csv":
-        # Rows are held against all columns, and the heading against the schema.
-        usual = {"header": "true", "enforceSchema": "false", "columnPruning": "false"}
-    if form == "parquet":
-        usual = {"mergeSchema": "true"}
-    kept = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD} if form != "parquet" else {}
-    return {**usual, **config.options, **kept}
-
-
 def _records(
-    rows: DataFrame, columns: list[str], config: ImportConfig, form: str
+    lazy: DataFrame, rows: Rows, config: ImportConfig, form: str, partitions: int
 ) -> dict[str, Column]:
+    columns = rows.columns
     if not columns:
         return {"value": F.lit(None).cast("string")}
-    types = {field.name: field.dataType for field in rows.schema.fields}
+    types = {field.name: field.dataType for field in lazy.schema.fields}
     made: dict[str, Column] = {}
     if config.value is None:
         chosen = [expected(name, columns) for name in config.columns or columns]
-        members = F.struct(*(F.col(_quoted(name)) for name in chosen))
-        made["value"] = F.to_json(members, {"ignoreNullFields": "false"})
+        made["value"] = document(F.col(quoted(name)) for name in chosen)
     else:
         _expect_type(config.value, columns, types, "value", (StringType, BinaryType))
-        made["value"] = F.col(_quoted(config.value))
+        made["value"] = F.col(quoted(config.value))
     if config.key:
         is_guessed = config.schema is None and form != "parquet"
         for name in config.key:
             _expect_key(expected(name, columns), types[name], is_guessed)
-        made["key"] = _key([F.col(_quoted(name)) for name in config.key], types[config.key[0]])
+        made["key"] = F.expr(_key([(name, types[name]) for name in config.key]))
     if config.headers is not None:
         expected(config.headers, columns)
-        made["headers"] = F.col(_quoted(config.headers))
+        made["headers"] = F.col(quoted(config.headers))
     if config.partition is not None:
         name = expected(config.partition, columns)
-        made["partition"] = _partition(F.col(_quoted(name)), types[name], name)
+        made["partition"] = _partition(F.col(quoted(name)), types[name], name, partitions)
     if config.time is not None:
         name = expected(config.time, columns)
-        made["timestamp"] = _time(F.col(_quoted(name)), types[name], name)
+        made["timestamp"] = _time(F.col(quoted(name)), types[name], name)
     return made
 
 
@@ -220,22 +195,23 @@ def _expect_key(name: str, kind: Any, is_guessed: bool) -> None:
             f"key={name!r} is {kind.simpleString()}, whose text is no key: name one of its members "
             "as a column of its own, or another column"
         )
-    if is_guessed and kind.typeName() in ("double", "float"):
+    if is_guessed and (why := _LOSSY.get(kind.typeName())) is not None:
         raise InvalidArgument(
-            f"key={name!r} would be read as a double, which rounds numbers, so different keys may "
-            f'become one: give a schema=, as "{name} STRING", which keeps their text'
+            f"key={name!r} would be read as a {kind.typeName()}, which {why}, so different keys "
+            f'may become one: give a schema=, as "{name} STRING", which keeps their text'
         )
 
 
-def _key(columns: list[Column], kind: Any) -> Column:
-    if len(columns) > 1:
-        return F.to_json(F.array(*(column.cast("string") for column in columns)))
-    whole = isinstance(kind, StringType | BinaryType)
-    return columns[0] if whole else columns[0].cast("string")
+def _key(columns: list[tuple[str, Any]]) -> str:
+    texts = [keys.text_of(quoted(name), kind) for name, kind in columns]
+    if len(texts) > 1:
+        return f"to_json(array({', '.join(texts)}))"
+    name, kind = columns[0]
+    return quoted(name) if keys.is_key(kind) else texts[0]
 
 
-def _partition(column: Column, kind: Any, name: str) -> Column:
-    """Read numbers of partitions; null for what is none."""
+def _partition(column: Column, kind: Any, name: str, partitions: int) -> Column:
+    """Read numbers of partitions that the topic has; null for what is none."""
     if kind.typeName() not in ("byte", "short", "integer", "long", "string", "void"):
         raise InvalidArgument(
             f"the column {name} is {kind.simpleString()}, which is no number of a partition: give "
@@ -243,7 +219,7 @@ def _partition(column: Column, kind: Any, name: str) -> Column:
         )
     number = column.try_cast("int")
     is_whole = column.cast("string").rlike(r"^\s*\d+\s*$")
-    return F.when(is_whole, number)
+    return F.when(is_whole & (number < partitions), number)
 
 
 def _time(column: Column, kind: Any, name: str) -> Column:
@@ -278,12 +254,3 @@ def expected(name: str, columns: list[str]) -> str:
     if name not in columns:
         raise InvalidArgument(f"the files have no column {name!r}: they have {', '.join(columns)}")
     return name
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def file_of(uri: str) -> str:
-    """Turn Spark's name of a file into its path."""
-    return unquote(uri) if is_remote(uri) else unquote(urlparse(uri).path)

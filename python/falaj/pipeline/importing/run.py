@@ -22,11 +22,18 @@ import falaj
 from falaj._paths import local_path
 from falaj.errors import InvalidArgument, OffsetConflict
 from falaj.pipeline.base.frame import Config, Result, watched
-from falaj.pipeline.base.places import JSON_READERS, expect_codec
+from falaj.pipeline.base.places import (
+    JSON_READERS,
+    expect_names,
+    expect_no_ledger,
+    expect_partitions,
+    expect_target,
+)
 from falaj.pipeline.importing import sources
-from falaj.pipeline.importing.ledgers import TOKEN, Ledger, SourceFile, expect_name, known
+from falaj.pipeline.importing.ledgers import TOKEN, Ledger, SourceFile, known, ledger_of
+from falaj.pipeline.importing.reading import BAD, FILE, expect_options, file_of
 from falaj.pipeline.importing.remote import is_remote
-from falaj.pipeline.importing.rows import BAD, FILE, expected, file_of, frame, unknown
+from falaj.pipeline.importing.rows import expected, frame, unknown
 from falaj.spark.reading.ranges import make, open_raw
 from falaj.spark.writing import columns as sink_columns
 from falaj.spark.writing.options import WriteOptions
@@ -55,18 +62,19 @@ class ImportConfig(Config):
         into: Name of the topic; created if it does not exist.
         source: Files, folders or patterns that all executors see, as `data/*.csv`. URLs that Spark
             reads work, too, as `s3a://bucket/*.csv`.
-        partitions: How many partitions a new topic gets; 1 by default.
+        partitions: How many partitions the topic has; 1 by default for a new one.
         format: "parquet", "csv" or "json" (one object on each line); None to choose by the file
             names.
         schema: Columns of the files as Spark writes types, `id BIGINT, name STRING`. None lets
             Spark find out; it then reads CSV and JSON files once more.
         options: Options of Spark's reader of that format, as `{"sep": ";"}`. CSV files have a
-            header line unless `header` is "false".
+            header line unless `header` is "false". Options that leave out files or rows, as
+            `pathGlobFilter` and `mode`, are refused.
         value: The column of text or bytes that becomes the record's value; None for the row as
             JSON.
         columns: The columns in that JSON; None for all.
         key: Column of the record's key. Several columns become a JSON array of their texts; none
-            means no key.
+            means no key. Without a schema, keys of CSV are text as the file has it.
         headers: Column of the headers, with the type that `format("falaj")` uses; None for none.
         partition: Column with the number of the partition; None to choose it by the key.
         time: Column of the record's time: a timestamp, a date, or ISO text. None uses the time of
@@ -108,11 +116,19 @@ class ImportConfig(Config):
             raise InvalidArgument("source names no file: give files, folders or patterns")
         if self.value is not None and self.columns:
             raise InvalidArgument("columns are those of a row as JSON: leave them or value= away")
+        if twice := [name for name, times in Counter(self.columns).items() if times > 1]:
+            raise InvalidArgument(
+                f"columns has {twice[0]} twice: each member of a row is there once"
+            )
+        expect_options(self.options)
         if self.partitions is not None and self.partitions < 1:
             raise InvalidArgument(f"partitions is from 1 up, not {self.partitions}")
         if self.on_bad == self.into:
             raise InvalidArgument("on_bad is a topic of its own, not the one that is imported into")
-        expect_name(self.into)
+        expect_no_ledger(self.into, "into")
+        if self.bad_to is not None:
+            expect_no_ledger(self.bad_to, "on_bad")
+        expect_names(self.into, ledger_of(self.into))
 
     def expect(self) -> None:
         """Check that the local files exist, and that Parquet files have the columns."""
@@ -120,7 +136,8 @@ class ImportConfig(Config):
         if not files or self.schema is not None or self.options:
             return
         form = self.format or sources.form_of(files)
-        there = sources.names_in(files[0]) if form == "parquet" else []
+        base = sources.base_of(self.sources, files)
+        there = sources.names_in(files[0], base) if form == "parquet" else []
         if there:
             one = (self.value, self.headers, self.partition, self.time)
             for name in (*self.columns, *self.key, *self.order_by, *filter(None, one)):
@@ -192,26 +209,60 @@ def import_files(
     Raises:
         InvalidArgument: Rows are malformed, a file changed after its import, or columns are
             missing.
+        SettingsMismatch: The topic has another number of partitions.
         LockTimeout: Another import into the topic is under way.
         Error: Store, topic or files cannot be used.
     """
     began = time.perf_counter()
     files = sources.listed(spark, config.sources)
     with falaj.open(config.store) as store:
-        for name in filter(None, (config.into, config.bad_to)):
-            if name not in store.topics:
-                make(store, name, config.partitions or 1)
-        if config.value is None:  # a column of values goes in as it is
-            with open_raw(store, config.into) as into:
-                expect_codec(into, *JSON_READERS)
+        # A column of values goes in as it is.
+        expect_target(store, config.into, *(JSON_READERS if config.value is None else ()))
         if config.bad_to is not None:
-            with open_raw(store, config.bad_to) as bad:
-                expect_codec(bad, "str", "bytes")
+            expect_target(store, config.bad_to, "str", "bytes")
+        if config.partitions is not None:
+            expect_partitions(store, config.into, config.partitions)
+        planner = _Planner(spark, config, progress)
+        if config.into not in store.topics:  # then all files are new
+            planner.records([file.path for file in files], config.partitions or 1)
+            make(store, config.into, config.partitions or 1)
         with Ledger.opened(store, config.into) as ledger:
-            run = _Run(spark, config, store, ledger, progress)
+            run = _Run(spark, config, store, ledger, progress, planner)
             run.finish_bad()
             done = run.go(files)
     return replace(done, seconds=time.perf_counter() - began)
+
+
+class _Planner:
+    """Makes the frame of records, before anything is created; Spark reads no file twice for it."""
+
+    def __init__(
+        self, spark: SparkSession, config: ImportConfig, progress: Progress | None
+    ) -> None:
+        self._spark = spark
+        self._config = config
+        self._progress = progress
+        self._made: tuple[list[str], int, DataFrame] | None = None
+
+    def records(self, paths: list[str], partitions: int) -> DataFrame:
+        """Plan how files become records of a topic.
+
+        Raises:
+            InvalidArgument: They cannot: a column is missing, or has a type that is not allowed.
+        """
+        if self._made is None or self._made[:2] != (paths, partitions):
+            text = f"looking at {len(paths):,} file{'s' if len(paths) > 1 else ''}"
+            with watched(self._spark, self._progress, text):
+                made = frame(self._spark, self._config, paths, partitions)
+            sink_columns.check(made.drop(BAD, FILE).schema, self.options)
+            self._made = paths, partitions, made
+        return self._made[2]
+
+    @property
+    def options(self) -> WriteOptions:
+        """The options of the sink that takes the records."""
+        given = {"store": str(self._config.store), "topic": self._config.into}
+        return WriteOptions.parse(given, "batch")
 
 
 @dataclass
@@ -241,7 +292,9 @@ class _Run:
         store: falaj.Store,
         ledger: Ledger,
         progress: Progress | None,
+        planner: _Planner,
     ) -> None:
+        self._planner = planner
         self._spark = spark
         self._config = config
         self._store = store
@@ -288,6 +341,10 @@ class _Run:
         if not new:
             return result
         number = self._ledger.number
+        bad_to = self._config.bad_to
+        if bad_to is not None and bad_to not in self._store.topics:
+            self._plan(new)  # raises before there is a topic
+            make(self._store, bad_to, self._config.partitions or 1)
         with self._job(self._config.bad_to) as job:
             with self._job(self._config.into, job):
                 staged = self._stage(job, self._config, new, number)
@@ -299,6 +356,7 @@ class _Run:
             if self._config.bad_to is not None and staged.bad:
                 self._commit_bad(job, staged, number, self._config.bad_to)
         notes += [_told(path, staged) for path in sorted(staged.bad)]
+        notes += _folders(self._config, [file.path for file in new])
         notes += unknown(self._spark, self._config, [file.path for file in new])
         return replace(
             result,
@@ -349,18 +407,19 @@ class _Run:
         only_bad: bool = False,
     ) -> _Staged:
         """Run tasks that stage the rows of files."""
+        made = self._plan(files)
         text = f"importing {len(files):,} file{'s' if len(files) > 1 else ''}"
         with watched(self._spark, self._progress, text):
-            made = frame(self._spark, config, [file.path for file in files])
-            given = {"store": str(config.store), "topic": config.into}
-            options = WriteOptions.parse(given, "batch")
-            whole = made.drop(BAD, FILE)
-            sink_columns.check(whole.schema, options)
-            target = Target(replace(options, topic=None), self._store.id)
+            target = Target(replace(self._planner.options, topic=None), self._store.id)
             is_text = self._is_text(config.bad_to)
             token, into = (TOKEN, number), config.into
             work = _Work(target, job, token, into, config.bad_to, is_text, only_bad)
             return collect(made, work)
+
+    def _plan(self, files: Sequence[SourceFile]) -> DataFrame:
+        with open_raw(self._store, self._config.into) as topic:
+            partitions = len(topic.partitions)
+        return self._planner.records([file.path for file in files], partitions)
 
     def _is_text(self, name: str | None) -> bool:
         if name is None:
@@ -404,6 +463,18 @@ class _Run:
                 with open_raw(self._store, topic) as opened:
                     opened.abort_bulk_load(job)
             raise
+
+
+def _folders(config: ImportConfig, paths: list[str]) -> list[str]:
+    base = sources.base_of(config.sources, paths)
+    left = sources.not_columns(base, paths)
+    if not left:
+        return []
+    named = ", ".join(left[:_NAMED_MAX])
+    return [
+        f"{named}: no column of the records, since source names the folder itself; a source above "
+        "it, as a folder or a pattern, makes it one"
+    ]
 
 
 def _told(path: str, staged: _Staged) -> str:

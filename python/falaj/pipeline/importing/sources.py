@@ -10,6 +10,7 @@ import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from falaj.errors import InvalidArgument, PermissionDenied
 from falaj.pipeline.importing import remote
@@ -21,7 +22,17 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["form_of", "listed", "local", "look", "names_in"]
+__all__ = [
+    "base_of",
+    "expect_readable",
+    "folders_below",
+    "form_of",
+    "listed",
+    "local",
+    "look",
+    "names_in",
+    "not_columns",
+]
 
 _SUFFIXES = {
     "parquet": (".parquet", ".pq"),
@@ -30,6 +41,9 @@ _SUFFIXES = {
 }
 _PACKED = (".gz", ".bz2", ".zst", ".xz", ".snappy", ".lz4", ".deflate")
 _NAMED_MAX = 5
+_AUTHORITY = 3
+"""How many parts between slashes the beginning of a URL has, `s3a://bucket`."""
+_FOLDER = re.compile(r"[^=]+=.*")
 
 
 def listed(spark: SparkSession, source: Iterable[str]) -> list[SourceFile]:
@@ -76,14 +90,20 @@ def local(source: Iterable[str]) -> list[str]:
             found.add(at)
         else:
             matches = [path for path in glob.glob(at, recursive=True) if os.path.isfile(path)]
+            below = len(_literal(at))
+            matches = [path for path in matches if not _is_hidden(path[below:].lstrip("/"))]
             if not matches:
                 raise InvalidArgument(f"there is no file {given}: give files, folders or patterns")
             found.update(matches)
     return sorted(found)
 
 
-def names_in(path: str) -> list[str]:
+def names_in(path: str, base: str | None) -> list[str]:
     """Name the columns of a Parquet file, and those of its folders, `name=value`.
+
+    Args:
+        path: The file.
+        base: The folder whose folders are columns, or None.
 
     Returns:
         The names; none if the file cannot be read, and Spark will report why.
@@ -91,9 +111,74 @@ def names_in(path: str) -> list[str]:
     from pyarrow import ArrowException, parquet
 
     try:
-        return [*parquet.read_schema(path).names, *re.findall(r"([^/=]+)=[^/]*/", path)]
+        return [*parquet.read_schema(path).names, *folders_below(base, [path])]
     except (ArrowException, OSError):
         return []
+
+
+def base_of(source: Sequence[str], paths: Sequence[str]) -> str | None:
+    """Find the folder whose folders `name=value` are columns.
+
+    That is the part of a source before its first wildcard, or what several sources share.
+
+    Args:
+        source: Files, folders and patterns.
+        paths: The files that were found.
+
+    Returns:
+        The folder; None if all sources are files, or if it has no such folders.
+    """
+    there = set(paths)
+    at = [each if is_remote(each) else os.path.abspath(each) for each in source]
+    if all(each in there for each in at):
+        return None
+    folders = [each.rpartition("/")[0] if each in there else _literal(each) for each in at]
+    shared = folders[0].rstrip("/").split("/")
+    for each in folders[1:]:
+        parts = each.rstrip("/").split("/")
+        same = [one == other for one, other in zip(shared, parts, strict=False)]
+        shared = shared[: [*same, False].index(False)]
+    base = "/".join(shared) or "/"
+    if is_remote(source[0]) and len(shared) < _AUTHORITY:
+        return None
+    return base if folders_below(base, paths) else None
+
+
+def folders_below(base: str | None, paths: Iterable[str]) -> list[str]:
+    """Name the columns that folders `name=value` between a folder and files make."""
+    if base is None:
+        return []
+    begin = base.rstrip("/") + "/"
+    parts = (
+        part
+        for path in paths
+        if path.startswith(begin)
+        for part in path[len(begin) :].split("/")[:-1]
+    )
+    return list(dict.fromkeys(unquote(part.partition("=")[0]) for part in parts if "=" in part))
+
+
+def not_columns(base: str | None, paths: Iterable[str]) -> list[str]:
+    """List folders `name=value` of files that are no columns, because a source names them."""
+    found = dict[str, None]()
+    for path in paths:
+        is_below = base is not None and path.startswith(base.rstrip("/") + "/")
+        at = base if is_below and base is not None else path.rpartition("/")[0]
+        found.update(dict.fromkeys(part for part in at.split("/") if _FOLDER.fullmatch(part)))
+    return list(found)
+
+
+def _literal(source: str) -> str:
+    """Return the folders of a pattern before its first wildcard; or the whole of what is none."""
+    parts = source.split("/")
+    is_wild = [bool(re.search(r"[*?\[{]" if is_remote(source) else r"[*?\[]", p)) for p in parts]
+    if os.path.isdir(source) or not any(is_wild):
+        return source
+    return "/".join(parts[: is_wild.index(True)]) or "/"
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part[:1] in ("_", ".") for part in path.split("/"))
 
 
 def _below(folder: Path) -> Iterable[str]:
@@ -102,12 +187,27 @@ def _below(folder: Path) -> Iterable[str]:
         yield from (os.path.join(at, name) for name in names if name[0] not in "_.")
 
 
-def _look(path: str) -> SourceFile:
-    if ":" in os.path.basename(path):
+def expect_readable(path: str) -> None:
+    """Refuse a file of this machine with a name that Spark cannot read.
+
+    Raises:
+        InvalidArgument: It has such a name.
+    """
+    name = os.path.basename(path)
+    if name[:1] in ("_", ".") or name.endswith("._COPYING_"):
+        raise InvalidArgument(
+            f"{path} has a name that Spark ignores, as that of a file that is not complete: rename "
+            "it, or leave it out"
+        )
+    if ":" in name:
         raise InvalidArgument(
             f"{path} has a colon in its name, and Spark reads no such file: rename it, or leave "
             "it out"
         )
+
+
+def _look(path: str) -> SourceFile:
+    expect_readable(path)
     try:
         found = os.stat(path)
     except FileNotFoundError:

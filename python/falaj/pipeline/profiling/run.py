@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 
 from falaj.arrow import lanes
 from falaj.errors import InvalidArgument, SystemCallFailed
-from falaj.pipeline.base import places
+from falaj.pipeline.base import places, steps
 from falaj.pipeline.base.frame import Config, Result, watched
 from falaj.pipeline.profiling import figures
 from falaj.pipeline.profiling.figures import Bucket, Compression, Key, Partition
@@ -88,6 +88,11 @@ class ProfileConfig(Config):
             raise InvalidArgument(
                 f"top is how many keys and pauses are reported, at least 1, not {self.top}"
             )
+
+    def expect(self) -> None:
+        """Check that there is such a topic, and that the page can be written."""
+        super().expect()
+        _expect_page(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +177,7 @@ def profile(
     """
     began = time.monotonic()
     write = _page() if config.html is not None else None  # whether it can be is better known now
+    _expect_page(config)
     with ExitStack() as held:
         store = held.enter_context(stores.opened(config.store, config.origin))
         topic = held.enter_context(open_raw(store, config.topic))
@@ -184,6 +190,11 @@ def profile(
     if html is not None and write is not None:
         _write(html, write(result))
     return result
+
+
+def _expect_page(config: ProfileConfig) -> None:
+    if config.html is not None:
+        steps.expect_file(Path(config.html), "html")
 
 
 def _page() -> Callable[[ProfileResult], str]:

@@ -12,6 +12,8 @@ from typing import Protocol
 __all__ = ["WALL", "Clock", "Pace"]
 
 _NS = 1_000_000_000
+_SLEEP_MAX = 10**9
+"""Most seconds of a sleep, some 30 years: Python takes few more."""
 _NAP_NS = 500_000
 """A record that is due within this time is not worth going to sleep for."""
 
@@ -33,7 +35,7 @@ class _Wall:
 
     def wait_ns(self, span_ns: int) -> None:
         """Sleep so long, taking no processor time."""
-        time.sleep(span_ns / _NS)
+        time.sleep(min(span_ns / _NS, _SLEEP_MAX))
 
 
 WALL: Clock = _Wall()

@@ -27,6 +27,7 @@ from falaj.errors import AppendTooLarge, InvalidArgument, PartitionNotAssigned, 
 from falaj.pipeline.base import places
 from falaj.pipeline.base.frame import SILENT, Config, Progress, Result
 from falaj.pipeline.replaying.pacing import WALL, Clock, Pace
+from falaj.spark.reading.loss import recreated
 from falaj.spark.reading.ranges import open_raw
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReplayConfig", "ReplayResult", "replay"]
 
-_PAUSE_MAX = 10**9
+_PAUSE_MAX = _SPEED_MAX = 10**9
 _RECORDS_MAX = 1_000
 _BYTES_MAX = 1 << 20
 """The bytes of a transaction, which takes a quarter of a segment at most."""
@@ -69,6 +70,8 @@ class ReplayConfig(Config):
         resume: Whether to continue where a replay of this name ended. If false, it begins again,
             and appends replayed records once more.
         name: The consumer group that keeps the progress; `replay.TOPIC.INTO` by default.
+        on_loss: What to do if records were trimmed before they were replayed, or the topic was
+            created again: "fail", or "continue" with what is there.
     """
 
     topic: str
@@ -80,6 +83,12 @@ class ReplayConfig(Config):
     longest_pause: float | None = None
     resume: bool = True
     name: str | None = None
+    on_loss: Literal["fail", "continue"] = "fail"
+
+    @property
+    def group(self) -> str:
+        """The consumer group that keeps the progress."""
+        return self.name or f"replay.{self.topic}.{self.into}"
 
     def __post_init__(self) -> None:
         """Check it.
@@ -89,8 +98,12 @@ class ReplayConfig(Config):
         """
         super().__post_init__()
         places.expect_two(self.topic, self.into)
-        if self.speed != "max" and not 0 < self.speed < float("inf"):
-            raise InvalidArgument(f'speed is a number above 0, or "max", not {self.speed}')
+        places.expect_names("the name of the replay", self.group)
+        if self.speed != "max" and not 1 / _SPEED_MAX <= self.speed <= _SPEED_MAX:
+            raise InvalidArgument(
+                f'speed is a number from {1 / _SPEED_MAX} to {_SPEED_MAX:,}, or "max", not '
+                f"{shown(self.speed)}"
+            )
         if self.longest_pause is not None and not 0 <= self.longest_pause <= _PAUSE_MAX:
             raise InvalidArgument(
                 f"longest_pause is a number of seconds from 0 to {_PAUSE_MAX:,}, not "
@@ -107,18 +120,24 @@ class ReplayResult(Result):
         behind: By how many seconds the latest record was late. A large value shows that the machine
             could not keep up with the speed.
         name: The consumer group that keeps the progress.
+        lost: How many offsets were trimmed before a run could replay them.
+        notes: What the run reported: a topic that was created again.
     """
 
     before: int
     behind: float
     name: str
+    lost: int = 0
+    notes: tuple[str, ...] = ()
 
     def rows(self) -> list[tuple[str, str]]:
         """Tell it to people."""
         rows = super().rows()
         if self.before:
             rows.insert(1, ("replayed before", f"{self.before:,}"))
-        return [*rows, ("behind", f"{self.behind:.3f}")]
+        if self.lost:
+            rows.insert(1, ("lost", f"{self.lost:,}"))
+        return [*rows, ("behind", f"{self.behind:.3f}"), *(("note", note) for note in self.notes)]
 
 
 def replay(
@@ -150,6 +169,7 @@ def replay(
     Raises:
         UnknownTopic: There is no topic to read.
         OffsetOutOfRange: `start` or `end` does not exist, or the next records were trimmed.
+        TopicDeleted: The topic was created again since the last run.
         PartitionNotAssigned: Another process runs this replay now.
         LogTruncated: The source lost records that were replayed already, for example because an
             older copy was restored.
@@ -173,6 +193,8 @@ class _Replay:
     clock: Clock = WALL
     records: int = 0
     bytes: int = 0
+    lost: int = 0
+    notes: tuple[str, ...] = ()
     pace: Pace = field(init=False)
 
     def __post_init__(self) -> None:
@@ -183,7 +205,8 @@ class _Replay:
     def run(self) -> ReplayResult:
         """Replay the records that are left."""
         began = time.monotonic()
-        name = self.config.name or f"replay.{self.source.name}.{self.into.name}"
+        name = self.config.group
+        self._expect_same(name)
         with self.store.consumer(
             name, [self.source], start=self.config.start, cursor_in=self.into
         ) as place:
@@ -200,7 +223,32 @@ class _Replay:
             before=before,
             behind=self.pace.behind_ns / 1e9,
             name=name,
+            lost=self.lost,
+            notes=self.notes,
         )
+
+    def _expect_same(self, name: str) -> None:
+        """Refuse a topic that was created again since the group read the old one.
+
+        Raises:
+            TopicDeleted: It is one, and the settings do not allow that.
+        """
+        if not self.config.resume or name not in self.store.groups:
+            return
+        topic = self.source
+        read = [one for one in self.store.groups[name]["partitions"] if one["topic"] == topic.name]
+        if all(one["generation"] == topic.generation for one in read):
+            return
+        gone = recreated(topic.name, "the replay")
+        if self.config.on_loss == "continue":
+            self.notes = (str(gone),)
+            return
+        gone.args = (
+            f'{gone}: go on with the new one with on_loss="continue", or begin again with '
+            "resume=False",
+        )
+        gone.topic = topic.name
+        raise gone
 
     def _left(self, place: Consumer[Any], name: str) -> tuple[list[Lane], int]:
         """Return the records that are left to replay, and how many were replayed before."""
@@ -219,10 +267,21 @@ class _Replay:
             part = self.source.partition(partition)
             start = place.position(topic, partition)
             if start < first:
-                raise part._out_of_range(start)
+                self._skip(part._out_of_range(start), first - start)
+                start = first
             found.append((partition, start, max(start, end)))
             before += part._count(max(part._start(self.config.start), first), min(start, end))
         return found, before
+
+    def _skip(self, gone: IndexError, lost: int) -> None:
+        """Go on behind records that were trimmed, or raise."""
+        if self.config.on_loss == "fail":
+            gone.args = (
+                f'{gone}; go on behind them with on_loss="continue", or begin again with '
+                "resume=False",
+            )
+            raise gone
+        self.lost += lost
 
     def _due(self, todo: list[Lane]) -> Iterator[list[Due]]:
         """Wait, and yield the records that are due, in groups for one transaction each."""

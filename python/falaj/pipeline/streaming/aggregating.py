@@ -15,17 +15,30 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
-from pyspark.sql.types import TimestampNTZType, TimestampType
+from pyspark.sql.types import TimestampType
 
 from falaj.errors import InvalidArgument
-from falaj.pipeline.base.frame import Result, sentence, watched
+from falaj.pipeline.base import keys
+from falaj.pipeline.base.frame import Result, watched
+from falaj.pipeline.base.spoken import sentence
 from falaj.pipeline.streaming import late
-from falaj.pipeline.streaming.flow import BATCH, RECORD, FlowConfig, interval, named, part_rows
-from falaj.pipeline.streaming.runs import Run
+from falaj.pipeline.streaming.flow import (
+    BATCH,
+    OURS,
+    RECORD,
+    FlowConfig,
+    interval,
+    named,
+    part_rows,
+    rows,
+)
+from falaj.pipeline.streaming.outputs import Shape
+from falaj.pipeline.streaming.runs import Run, expect_streamable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
 
     from falaj.pipeline.base.frame import Progress
     from falaj.pipeline.streaming.outputs import Counts, Outputs
@@ -35,8 +48,8 @@ __all__ = ["AggregateConfig", "AggregateResult", "aggregate"]
 
 logger = logging.getLogger("falaj.pipeline")
 
-_TIME, _WINDOW, _SEEN = "_time", "_window", "falaj"
-_QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)\((.+)\)", re.IGNORECASE)
+_TIME, _WINDOW, _SEEN = f"{OURS}time", f"{OURS}window", "falaj"
+_QUANTILE = re.compile(r"p([0-9]{1,2}(?:\.[0-9]+)?)\((.+)\)", re.IGNORECASE)
 _WINDOW_NAMES = ("window_start", "window_end")
 
 
@@ -90,8 +103,9 @@ class AggregateConfig(FlowConfig):
         if not self.aggregates:
             raise InvalidArgument('aggregates are missing: give ("count",), or SQL')
         names = [name for _, name in (*self.groups, *self.sums)] + list(_WINDOW_NAMES)
+        alike = [name.lower() for name in names]  # as Spark compares them
         for name in names:
-            if names.count(name) > 1:
+            if alike.count(name.lower()) > 1:
                 raise InvalidArgument(
                     f"two results are called {name}: give one another name with AS"
                 )
@@ -110,25 +124,32 @@ class AggregateConfig(FlowConfig):
     def windows(self) -> Column:
         """The window of a record, or its windows."""
         slide = None if self.slide is None else interval("slide", self.slide)
-        return F.window(_TIME, interval("window", self.window), slide)
+        return F.window(F.col(f"`{_TIME}`"), interval("window", self.window), slide)
 
     @property
-    def keyed(self) -> str | None:
-        """SQL of a record's key: the group; in mode `update` also the beginning of the window."""
-        names = [f"`{name}`" for _, name in self.groups]
+    def shift(self) -> int:
+        """By how many microseconds a new job moves times, so that none is before 1970."""
+        return late.shift_us(interval("slide", self.slide or self.window))
+
+    def keyed(self, results: StructType) -> str | None:
+        """SQL of a record's key: the group; in mode `update` also the beginning of the window.
+
+        Args:
+            results: The columns of the results.
+        """
+        names = [name for _, name in self.groups]
         if self.mode == "update":
             names.append(_WINDOW_NAMES[0])
         if self.key is not None or not names:
             return self.key
-        if len(names) == 1:
-            return f"CAST({names[0]} AS STRING)"
-        return f"to_json(array({', '.join(f'CAST({name} AS STRING)' for name in names)}))"
+        texts = [keys.text_of(f"`{name}`", results[name].dataType) for name in names]
+        return texts[0] if len(texts) == 1 else f"to_json(array({', '.join(texts)}))"
 
 
 def _sum(text: str) -> tuple[str, str]:
     expression, name = named(text)
     if expression.lower() == "count":
-        return "count(*)", name
+        return "count(*)", "count" if name == expression else name
     if quantile := _QUANTILE.fullmatch(expression):
         return f"approx_percentile({quantile[2]}, {float(quantile[1]) / 100})", name
     return expression, name
@@ -193,21 +214,34 @@ def aggregate(
     """
     begun = time.perf_counter()
     with watched(spark, None, f"aggregate {config.topic}"):
-        run = Run.begin(spark, config, "aggregate", progress, lambda like: summed(like, config))
+        planned = lambda like: _planned(like, config)  # noqa: E731
+        run = Run.begin(spark, config, "aggregate", progress, planned, config.shift)
         tally = _Tally(run, config)
         run.seen = tally.look
-        order = (*_WINDOW_NAMES, *(f"`{name}`" for _, name in config.groups))
-        outputs = run.outputs(key=config.keyed, order=order)
-        run.follow(_query(run, config, outputs, tally))
+        run.follow(_query(run, config, run.outputs(), tally))
     return tally.result(time.perf_counter() - begun)
+
+
+def _planned(like: DataFrame, config: AggregateConfig) -> tuple[DataFrame, Shape]:
+    """Check the SQL; return the columns of the results, and how a result becomes a record."""
+    made = summed(like, config)
+    source = rows(like.sparkSession.readStream, config.source(), config.schema, config.reserved)
+    try:
+        expect_streamable(summed(source, config), config.mode)
+    except AnalysisException as error:
+        raise InvalidArgument(
+            f"Spark does not take by and aggregates in a stream: {sentence(error)}"
+        ) from None
+    order = (*_WINDOW_NAMES, *(f"`{name}`" for _, name in config.groups))
+    return made, Shape(key=config.keyed(made.schema), order=order)
 
 
 def _query(run: Run, config: AggregateConfig, outputs: Outputs, tally: _Tally) -> DataStreamWriter:
     """Build the query."""
-    order = outputs.order
+    order = outputs.shape.order
 
     def write(frame: DataFrame, number: int) -> None:
-        run.keep_bad(number, *run.bounds(number))
+        run.enter(number)
         # All of it is made also where it is in the folder: so Spark keeps the windows' state.
         made = frame.repartition(1).sortWithinPartitions(*map(F.expr, order)).persist()
         try:
@@ -216,11 +250,17 @@ def _query(run: Run, config: AggregateConfig, outputs: Outputs, tally: _Tally) -
         finally:
             made.unpersist()
 
-    return summed(run.stream(), config).writeStream.outputMode(config.mode).foreachBatch(write)
+    stream = summed(run.stream(), config, run.job.shift)
+    return stream.writeStream.outputMode(config.mode).foreachBatch(write)
 
 
-def timed(frame: DataFrame, config: AggregateConfig) -> DataFrame:
+def timed(frame: DataFrame, config: AggregateConfig, shift: int = 0) -> DataFrame:
     """Add its time to each row.
+
+    Args:
+        frame: The rows.
+        config: The settings.
+        shift: By how many microseconds times are moved.
 
     Raises:
         InvalidArgument: The SQL is wrong, or makes no time.
@@ -232,36 +272,49 @@ def timed(frame: DataFrame, config: AggregateConfig) -> DataFrame:
         raise InvalidArgument(
             f"time is {config.time}, which Spark does not take: {sentence(error)}"
         ) from None
-    if not isinstance(kind, TimestampType | TimestampNTZType):
+    if not isinstance(kind, TimestampType):
         raise InvalidArgument(
             f"time is {config.time}, which is {kind.simpleString()} and no timestamp: "
             f"to_timestamp({config.time}) may make it one"
         )
-    return found
+    return found.withColumn(_TIME, late.moved(f"`{_TIME}`", shift)) if shift else found
 
 
-def summed(frame: DataFrame, config: AggregateConfig) -> DataFrame:
+def summed(frame: DataFrame, config: AggregateConfig, shift: int = 0) -> DataFrame:
     """Sum up windows of a stream.
+
+    Args:
+        frame: The rows.
+        config: The settings.
+        shift: By how many microseconds times are moved meanwhile.
 
     Raises:
         InvalidArgument: Spark does not accept the SQL.
     """
-    seen = timed(frame, config).observe(_SEEN, F.count_if(F.col(_TIME).isNull()).alias("untimed"))
+    seen = timed(frame, config, shift)
+    seen = seen.observe(_SEEN, F.count_if(F.col(f"`{_TIME}`").isNull()).alias("untimed"))
     groups = [F.expr(sql).alias(name) for sql, name in config.groups]
     sums = [F.expr(sql).alias(name) for sql, name in config.sums]
     try:
         made = (
-            seen.withWatermark(_TIME, interval("watermark", config.watermark))
+            seen.withWatermark(f"`{_TIME}`", interval("watermark", config.watermark))
             .groupBy(config.windows.alias(_WINDOW), *groups)
             .agg(*sums)
         )
         return made.select(
-            F.col(f"{_WINDOW}.start").alias(_WINDOW_NAMES[0]),
-            F.col(f"{_WINDOW}.end").alias(_WINDOW_NAMES[1]),
+            late.moved(f"`{_WINDOW}`.start", -shift).alias(_WINDOW_NAMES[0]),
+            late.moved(f"`{_WINDOW}`.end", -shift).alias(_WINDOW_NAMES[1]),
             *(F.col(f"`{name}`") for _, name in (*config.groups, *config.sums)),
         )
     except AnalysisException as error:
         raise InvalidArgument(f"Spark does not take by and aggregates: {sentence(error)}") from None
+
+
+_LATE = "A longer watermark would have waited for them"
+_BEFORE_1970 = (
+    "Their windows end before 1970, where the first watermark of a job of this age is: a new job, "
+    "with another checkpoint, counts them"
+)
 
 
 class _Tally:
@@ -281,22 +334,24 @@ class _Tally:
         """Count what Spark reports about a finished batch."""
         seen = batch.told.observedMetrics.get(_SEEN)
         self.untimed += seen.untimed if seen is not None else 0
-        mark = batch.told.eventTime.get("watermark", "")
-        if mark and not mark.startswith("1970"):
-            self.watermark = mark
+        ms = late.watermark_ms(self.run.job.query, batch.number)
+        if ms:  # Spark's first one is 0
+            self.watermark = late.shown(ms, self.run.job.shift)
         if late.left_out(batch):
             self._count(batch)
 
     def _count(self, batch: Batch) -> None:
         frame = part_rows(self.run.spark, self.config, batch.start, batch.end)
         ms = late.watermark_ms(self.run.job.query, batch.number - 1)
-        found = late.among(timed(frame, self.config), self.config.windows, ms)
+        shift = self.run.job.shift
+        found = late.among(timed(frame, self.config, shift), self.config.windows, ms)
         if found is not None:
             self.late += found.records
             logger.warning(
                 "topic %s: %s records came after their windows closed; the first is at offset %s "
-                "of partition %s. A longer watermark would have waited for them",
+                "of partition %s. %s",
                 *(self.config.topic, found.records, found.offset, found.partition),
+                _LATE if ms or shift else _BEFORE_1970,
             )
 
     def result(self, seconds: float) -> AggregateResult:

@@ -13,13 +13,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pyspark.errors import ParseException
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 
 from falaj import _time
 from falaj.errors import InvalidArgument
-from falaj.pipeline.base import bad
+from falaj.pipeline.base import bad, steps
 from falaj.pipeline.base.frame import Config
+from falaj.pipeline.base.places import expect_no_ledger
+from falaj.pipeline.base.spoken import expect_distinct, sentence, struct_of
+from falaj.pipeline.streaming import jobs
+from falaj.spark.reading import values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BAD",
     "BATCH",
+    "OURS",
     "RECORD",
     "FlowConfig",
     "Moment",
@@ -43,13 +48,16 @@ RECORD = "record"
 Moment = int | str | datetime
 """An offset of each partition, or a time."""
 AVAILABLE_NOW, BATCH = "available-now", "batch"
-BAD = "falaj_bad"
+OURS = "falaj:"
+"""How names of columns begin that a pipeline adds: fields of a value have no such names."""
+BAD = f"{OURS}bad"
 """The name under which a stream counts values that cannot be read, as `values`."""
 _INTERVAL = re.compile(
     r"(\d+)\s*(milliseconds?|ms|seconds?|s|minutes?|m|hours?|h|days?|d|weeks?|w)",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 _UNITS = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week"}
+_COLUMN = re.compile(r"`?(\w+)`?")
 _NAMED = re.compile(r"(.+)\s+as\s+`?(\w+)`?\s*", re.IGNORECASE | re.DOTALL)
 
 
@@ -64,7 +72,7 @@ class FlowConfig(Config):
             JSON. Without a schema the value is text, in the column `value`.
         into: Topic that gets the results as JSON; created if it does not exist.
         parquet: Folder that gets the results as Parquet files.
-        partitions: How many partitions a new topic `into` gets.
+        partitions: How many partitions `into` has; 1 by default for a new topic.
         trigger: With `"available-now"` the job reads all there is, and ends. With an interval as
             `"10 seconds"` it looks for more so often, until it is stopped.
         start: Where a new job begins: an offset of each partition, a time, `"earliest"` or
@@ -90,7 +98,7 @@ class FlowConfig(Config):
     schema: str | None = None
     into: str | None = None
     parquet: Path | str | None = None
-    partitions: int = 1
+    partitions: int | None = None
     trigger: str = AVAILABLE_NOW
     start: Moment = "earliest"
     batch: int | None = None
@@ -114,6 +122,13 @@ class FlowConfig(Config):
             raise InvalidArgument(
                 f"results cannot go into {self.topic}, which is read: choose another"
             )
+        if self.parquet is not None and Path(self.checkpoint).is_relative_to(self.parquet):
+            raise InvalidArgument(
+                f"the checkpoint {self.checkpoint} lies in parquet, a folder of results alone: "
+                "choose another"
+            )
+        if self.into is not None:
+            expect_no_ledger(self.into, "into")
         bad.check(self.on_bad, self.topic, self.into)
         for name, count in (("partitions", self.partitions), ("batch", self.batch)):
             if count is not None and count < 1:
@@ -122,6 +137,13 @@ class FlowConfig(Config):
             interval("trigger", self.trigger, f'"{AVAILABLE_NOW}" or ')
         if self.start not in ("earliest", "latest") and not isinstance(self.start, int):
             _time.to_ns(self.start)
+
+    def expect(self) -> None:
+        """Check that there is such a topic, and that the folders can be written."""
+        super().expect()
+        jobs.expect(Path(self.checkpoint))
+        if self.parquet is not None:
+            steps.expect_folder(Path(self.parquet), "parquet")
 
     @property
     def continuous(self) -> bool:
@@ -172,14 +194,16 @@ def interval(name: str, text: str, instead: str = "") -> str:
 
 
 def named(expression: str) -> tuple[str, str]:
-    """Split SQL and its name; SQL without a name gets one from its words.
+    """Split SQL and its name; a column keeps its own, and other SQL gets one from its words.
 
     Example:
-        >>> named("hour(time) AS hour"), named("sum(delay)"), named("carrier")
-        (('hour(time)', 'hour'), ('sum(delay)', 'sum_delay'), ('carrier', 'carrier'))
+        >>> named("hour(time) AS hour"), named("SUM(delay)"), named("pageName")
+        (('hour(time)', 'hour'), ('SUM(delay)', 'sum_delay'), ('pageName', 'pageName'))
     """
     if match := _NAMED.fullmatch(expression.strip()):
         return match[1].strip(), match[2]
+    if match := _COLUMN.fullmatch(expression.strip()):
+        return expression.strip(), match[1]
     return expression.strip(), re.sub(r"\W+", "_", expression).strip("_").lower()
 
 
@@ -195,12 +219,14 @@ def whole_rows(
         reader: `spark.read` or `spark.readStream`.
         options: Of the source.
         schema: Fields of the value, or None for text.
-        marked: Whether bad values stay, marked in a third column, `falaj_bad`; the options are
-            those of `bad`.
+        marked: Whether bad values stay, marked in a third column, `BAD`; the options are those of
+            `bad`.
 
     Raises:
         InvalidArgument: The schema is none.
     """
+    if schema is not None:
+        values.check(struct_of(schema))
     along = options.get("mode") == "PERMISSIVE" or options["values"] == "binary"
     value = "STRING" if schema is None else f"STRUCT<{schema}>"
     if along:
@@ -209,11 +235,10 @@ def whole_rows(
     reader = reader.format("falaj").options(**options)
     try:
         frame: DataFrame = reader.schema(f"value {value}, {columns}").load()
-    except ParseException as error:
-        raise InvalidArgument(
-            f'{schema!r} is no schema: name the fields and their types, "carrier STRING, delay '
-            f'INT": {error}'
-        ) from None
+    except AnalysisException as error:
+        raise InvalidArgument(f"Spark does not take the schema: {sentence(error)}") from None
+    if schema is not None:
+        expect_distinct(frame.sparkSession, struct_of(schema), "the schema")
     record = F.struct("key", "topic", "partition", "offset", "timestamp").alias(RECORD)
     if not along:
         return frame.select("value", record)
@@ -243,8 +268,8 @@ def rows(
     if schema is None:
         return whole
     found = whole.select("value.*", RECORD)
-    for name in (RECORD, *reserved):
-        if name in found.columns[:-1]:
+    for name in found.columns[:-1]:
+        if name.lower() in (RECORD, *reserved) or name.lower().startswith(OURS):
             raise InvalidArgument(
                 f"the schema has a field {name!r}, and so is called something else here: leave the "
                 "field out"

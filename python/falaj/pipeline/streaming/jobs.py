@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Job", "create"]
+__all__ = ["Job", "create", "exists", "expect", "read"]
 
 _FILE, _DONE = "falaj.json", "done.json"
 
@@ -37,11 +37,13 @@ class Job:
         name: Its random name; no other job has it.
         folder: Its checkpoint.
         start: The offset in each partition at which it began.
+        shift: By how many microseconds its query moves times; 0 for older jobs.
     """
 
     name: str
     folder: Path
     start: dict[int, int]
+    shift: int = 0
 
     @property
     def query(self) -> Path:
@@ -59,7 +61,12 @@ class Job:
 
     @classmethod
     def begin(
-        cls, folder: Path, verb: str, settings: Mapping[str, Any], start: Mapping[int, int]
+        cls,
+        folder: Path,
+        verb: str,
+        settings: Mapping[str, Any],
+        start: Mapping[int, int],
+        shift: int = 0,
     ) -> Job:
         """Find the job of a checkpoint, or create it.
 
@@ -68,22 +75,20 @@ class Job:
             verb: The name of the pipeline.
             settings: The settings that decide what it writes, as JSON has them.
             start: Where a new job begins.
+            shift: By how many microseconds the query of a new job moves times.
 
         Raises:
             CorruptData: The state of the job cannot be read.
             InvalidArgument: The folder belongs to something else, or to a job with other settings.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        expect(folder)
+        with steps.told(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         file = folder / _FILE
         if not file.exists():
-            if others := sorted(entry.name for entry in folder.iterdir() if entry.suffix != ".tmp"):
-                raise InvalidArgument(
-                    f"{folder} is no checkpoint of a pipeline: it holds {others[0]}; choose an "
-                    "empty folder or a new one"
-                )
             name = uuid.uuid4().hex
             made = {"job": name, "pipeline": verb, "settings": dict(settings), "start": dict(start)}
-            create(file, made)
+            create(file, made | ({"shift": shift} if shift else {}))
         kept = read(file, "pipeline", "settings", "start")
         asked = {"pipeline": verb, **settings}
         known = {"pipeline": kept["pipeline"], **kept["settings"]}
@@ -94,7 +99,29 @@ class Job:
                     f"{json.dumps(known.get(name))}, not {json.dumps(asked.get(name))}: go on with "
                     "the former setting, or begin a new job with another checkpoint"
                 )
-        return cls(kept["job"], folder, {int(part): at for part, at in kept["start"].items()})
+        begun = {int(part): at for part, at in kept["start"].items()}
+        return cls(kept["job"], folder, begun, kept.get("shift", 0))
+
+
+def expect(folder: Path) -> None:
+    """Refuse a folder that can be no checkpoint; nothing is created.
+
+    Raises:
+        InvalidArgument: It holds something else, or cannot be a folder.
+    """
+    steps.expect_folder(folder, "checkpoint")
+    if not folder.exists() or exists(folder):
+        return
+    if others := sorted(entry.name for entry in folder.iterdir() if entry.suffix != ".tmp"):
+        raise InvalidArgument(
+            f"{folder} is no checkpoint of a pipeline: it holds {others[0]}; choose an empty "
+            "folder or a new one"
+        )
+
+
+def exists(folder: Path) -> bool:
+    """Tell whether a folder is the checkpoint of a job."""
+    return (folder / _FILE).exists()
 
 
 def read(file: Path, *names: str) -> dict[str, Any]:

@@ -21,10 +21,12 @@ from pyspark.sql import functions as F  # noqa: N812  # as every Spark program n
 import falaj
 from falaj.errors import InvalidArgument
 from falaj.pipeline.base import bad
-from falaj.pipeline.base.frame import Result, sentence, watched
+from falaj.pipeline.base.frame import Result, watched
+from falaj.pipeline.base.spoken import sentence
 from falaj.pipeline.streaming import lookup
-from falaj.pipeline.streaming.flow import BATCH, RECORD, FlowConfig, Moment, part_rows
+from falaj.pipeline.streaming.flow import BATCH, OURS, RECORD, FlowConfig, Moment, part_rows
 from falaj.pipeline.streaming.lookup import Lookup, Source
+from falaj.pipeline.streaming.outputs import Shape
 from falaj.pipeline.streaming.runs import Run
 from falaj.spark.reading.ranges import open_raw
 
@@ -38,7 +40,8 @@ __all__ = ["JoinConfig", "JoinResult", "join"]
 
 logger = logging.getLogger("falaj.pipeline")
 
-_TABLE, _FITS = "table", "_fits"
+_TABLE, _FITS = "table", f"{OURS}fits"
+_ON, _WITH = f"{OURS}on", f"{OURS}with"
 _EQUAL = re.compile(r"(.+?)(?<![<>=!])==?(?![<>=])(.+)")
 
 
@@ -211,21 +214,25 @@ def join(
     """
     begun = time.perf_counter()
     lookup = Lookup(spark, config.lookup, config.reload)
-    shape = {"key": config.key or f"{RECORD}.key", "time": f"{RECORD}.timestamp"}
-    order = (f"{RECORD}.partition", f"{RECORD}.offset")
+    shape = Shape(
+        key=config.key or f"{RECORD}.key",
+        time=f"{RECORD}.timestamp",
+        aside=(RECORD, _FITS),
+        order=(f"{RECORD}.partition", f"{RECORD}.offset"),
+    )
     with watched(spark, progress if config.at_once else None, f"join {config.topic}"):
         try:
             run = Run.begin(
                 *(spark, config, "join", progress),
-                lambda like: enriched(config, like, lookup.now()),
+                lambda like: (enriched(config, like, lookup.now()), shape),
             )
-            work = _Work(config, lookup, run.outputs(**shape, aside=(RECORD, _FITS), order=order))
+            work = _Work(config, lookup, run.outputs())
             if config.at_once:
                 _at_once(run, config, work)
             else:
 
                 def write(frame: DataFrame, number: int) -> None:
-                    run.keep_bad(number, *run.bounds(number))
+                    run.enter(number)
                     work.write(frame, number)
 
                 run.follow(run.stream().writeStream.foreachBatch(write))
@@ -251,7 +258,7 @@ def _at_once(run: Run, config: JoinConfig, work: _Work) -> None:
         return
     end = run.ends(config.end)
     start = {part: run.job.start.get(part, 0) for part in end}
-    run.records = run.count(start, end)
+    run.records = run.count(start, end, run.firsts())
     run.keep_bad(0, start, end)
     run.bad = _bad_values(run, config, start, end)
     work.write(part_rows(run.spark, config, start, end), 0)
@@ -276,22 +283,23 @@ def enriched(config: JoinConfig, frame: DataFrame, table: DataFrame) -> DataFram
     fields = [name for name in frame.columns if name != RECORD]
     try:
         for number, (mine, _) in enumerate(pairs):
-            frame = frame.withColumn(f"_on{number}", F.expr(mine))
+            frame = frame.withColumn(f"{_ON}{number}", F.expr(mine))
         right = table.alias(_TABLE).select(
-            *(F.expr(its).alias(f"_with{n}") for n, (_, its) in enumerate(pairs)),
+            *(F.expr(its).alias(f"{_WITH}{n}") for n, (_, its) in enumerate(pairs)),
             F.struct(*(f"`{name}`" for name in table.columns)).alias(_TABLE),
             F.lit(True).alias(_FITS),
         )
-        equal = [F.col(f"_on{n}") == F.col(f"_with{n}") for n in range(len(pairs))]
+        equal = [F.col(f"`{_ON}{n}`") == F.col(f"`{_WITH}{n}`") for n in range(len(pairs))]
         right = F.broadcast(right) if config.broadcast else right
         joined = frame.join(right, equal, "left")
         if not config.broadcast:
             joined = joined.orderBy(f"{RECORD}.partition", f"{RECORD}.offset")
-        chosen = joined.selectExpr(RECORD, *_select(config, fields, table), _FITS)
+        chosen = joined.selectExpr(RECORD, *_select(config, fields, table), f"`{_FITS}`")
     except AnalysisException as error:
         raise InvalidArgument(f"Spark does not take on or select: {sentence(error)}") from None
+    alike = [name.lower() for name in chosen.columns]  # as Spark compares them
     for name in chosen.columns:
-        if chosen.columns.count(name) > 1:
+        if alike.count(name.lower()) > 1:
             raise InvalidArgument(
                 f"two columns are called {name}: choose with select, as {name!r} and "
                 f"'{_TABLE}.{name} AS other'"
@@ -304,8 +312,8 @@ def _select(config: JoinConfig, fields: list[str], table: DataFrame) -> list[str
     mine = [f"`{name}`" for name in fields]
     if config.select:
         return [s for one in config.select for s in (mine if one == "*" else [one])]
-    known = {its for _, its in config.pairs}
-    return mine + [f"{_TABLE}.`{name}`" for name in table.columns if name not in known]
+    known = {its.lower() for _, its in config.pairs}
+    return mine + [f"{_TABLE}.`{name}`" for name in table.columns if name.lower() not in known]
 
 
 class _Work:
@@ -332,11 +340,11 @@ class _Work:
 
     def _kept(self, joined: DataFrame) -> DataFrame:
         if self.config.how == "inner":
-            joined = joined.where(F.col(_FITS).isNotNull())
+            joined = joined.where(F.col(f"`{_FITS}`").isNotNull())
         return joined.drop(_FITS)
 
     def _counted(self, joined: DataFrame) -> Counts:
-        alone = F.col(_FITS).isNull()
+        alone = F.col(f"`{_FITS}`").isNull()
         kept = ~alone if self.config.how == "inner" else None
         place = F.struct(f"{RECORD}.partition", f"{RECORD}.offset")
         found = self.outputs.counted(

@@ -24,8 +24,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 import falaj
 from falaj.errors import InvalidArgument
 from falaj.pipeline.base import bad
+from falaj.pipeline.base.documents import document
 from falaj.pipeline.base.frame import sentence
-from falaj.pipeline.importing import remote
+from falaj.pipeline.importing import lines, remote
+from falaj.pipeline.importing.reading import file_of
+from falaj.pipeline.importing.sources import expect_readable
 from falaj.pipeline.streaming.flow import BAD, RECORD, whole_rows
 from falaj.spark.reading.ranges import open_raw
 
@@ -208,18 +211,25 @@ def _rows(spark: SparkSession, path: Path | str, null: str) -> DataFrame:
     names = list(map(remote.escaped, found))
     try:
         if kind == "parquet":
-            return spark.read.parquet(*names)
-        return _csv(spark, names, null) if kind == "csv" else _json(spark, names)
+            return spark.read.options(**lines.WHOLE).parquet(*names)
+        frame = _csv(spark, names, null) if kind == "csv" else _json(spark, found)
     except AnalysisException as error:
         raise InvalidArgument(f"Spark does not read the table {path}: {sentence(error)}") from None
     except UnicodeDecodeError:
         raise InvalidArgument(f"the heading of the table {path} is not UTF-8") from None
+    if not frame.columns:
+        what = "a heading" if kind == "csv" else "a row"
+        raise InvalidArgument(f"the table {path} is empty: give it {what}, which names its columns")
+    return frame
 
 
 def _csv(spark: SparkSession, names: list[str], null: str) -> DataFrame:
     null = null.encode().decode(_BYTES)
-    reader = spark.read.options(header="true", nullValue=null, encoding=_BYTES)
-    read = reader.csv(names).columns
+    reader = spark.read.options(header="true", nullValue=null, encoding=_BYTES, **lines.WHOLE)
+    frame = reader.csv(names)
+    read = frame.columns
+    if not read:
+        return frame
     fields = [StructField(name, StringType()) for name in (*read, BAD)]
     reader = reader.schema(StructType(fields)).option("columnNameOfCorruptRecord", BAD)
     frame = reader.csv(names)
@@ -240,13 +250,32 @@ def _utf8(name: str) -> Column:
     return F.encode(F.col(f"`{name.replace('`', '``')}`"), _BYTES).cast("string")
 
 
-def _json(spark: SparkSession, names: list[str]) -> DataFrame:
-    frame = spark.read.option("columnNameOfCorruptRecord", BAD).json(names)
-    if BAD not in frame.columns:
-        return frame
-    if len(frame.columns) == 1:
-        raise InvalidArgument(f"no row of the table {names[0]} is JSON")
-    return frame.withColumn(BAD, _placed(F.col(BAD)))
+def _json(spark: SparkSession, paths: list[str]) -> DataFrame:
+    reader = spark.read.options(columnNameOfCorruptRecord=BAD, **lines.WHOLE)
+    plain = list(map(remote.escaped, paths))
+    guessed = reader.json(plain).schema
+    names = [each.name for each in guessed.fields if each.name != BAD]
+    if not guessed.fields:
+        return reader.json(plain)
+    if not names:
+        raise InvalidArgument(f"no row of the table {paths[0]} is JSON")
+    if found := lines.cut(spark, paths):
+        count = sum(each.count for each in found)
+        raise InvalidArgument(
+            f"{count:,} row(s) of the table have text behind the first value, which Spark would "
+            f"drop, as {found[0].text!r} in {file_of(found[0].path)}: give each value a line of "
+            "its own"
+        )
+    kinds = [each for each in guessed.fields if each.name != BAD]
+    whole = StructType([*kinds, StructField(BAD, StringType())])
+    frame = reader.schema(whole).json(plain)
+    tests = [lines.unreached(F.col(lines.quoted(each.name)), each.dataType) for each in kinds]
+    wrong = [F.coalesce(each, F.lit(False)) for each in tests if each is not None]
+    shown = F.col(BAD)
+    if wrong:
+        text = document(F.col(lines.quoted(name)) for name in names)
+        shown = F.coalesce(shown, F.when(reduce(operator.or_, wrong), text))
+    return frame.withColumn(BAD, _placed(shown))
 
 
 def _placed(text: Column) -> Column:
@@ -291,19 +320,23 @@ def _files(path: Path) -> list[Path]:
     """List the files of a table as Spark does: without names that begin with `_` or `.`.
 
     Raises:
-        InvalidArgument: There are none.
+        InvalidArgument: There are none, or Spark cannot read the name of one.
     """
-    if path.is_file():
-        return [path]
-    found = sorted(
-        file
-        for file in path.rglob("*")
-        if file.is_file() and not any(p[0] in "_." for p in file.relative_to(path).parts)
+    found = (
+        [path]
+        if path.is_file()
+        else sorted(
+            file
+            for file in path.rglob("*")
+            if file.is_file() and not any(p[0] in "_." for p in file.relative_to(path).parts)
+        )
     )
     if not found:
         raise InvalidArgument(
             f"{path} is no table: there is no file; give a file or a folder of files"
         )
+    for file in found:
+        expect_readable(str(file))
     return found
 
 

@@ -14,13 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+
 import falaj
 from falaj.errors import Error, InvalidArgument
 from falaj.pipeline.base import bad
-from falaj.pipeline.base.frame import SILENT, struct_of
+from falaj.pipeline.base.frame import SILENT
+from falaj.pipeline.base.spoken import struct_of
+from falaj.pipeline.streaming import outputs
 from falaj.pipeline.streaming.flow import BAD, interval, part_rows, rows
 from falaj.pipeline.streaming.jobs import Job
-from falaj.pipeline.streaming.outputs import Outputs
+from falaj.pipeline.streaming.outputs import Outputs, Shape
 from falaj.spark.reading import sampling
 from falaj.spark.reading.ranges import Range, open_raw
 from falaj.spark.streaming import checkpoint
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
     from falaj.pipeline.base.frame import Progress
     from falaj.pipeline.streaming.flow import FlowConfig, Moment
 
-__all__ = ["Batch", "Run"]
+__all__ = ["Batch", "Run", "expect_streamable"]
 
 _LOOK_S = 1
 
@@ -68,6 +72,7 @@ class Run:
         spark: The session.
         config: The settings.
         job: The job.
+        shape: How a result becomes a record.
         progress: Learns how far it is.
         seen: Called with each batch that Spark has finished.
         records: How many records were read.
@@ -78,12 +83,15 @@ class Run:
     spark: SparkSession
     config: FlowConfig
     job: Job
+    shape: Shape
     progress: Progress
     seen: Callable[[Batch], None] = lambda _: None
     records: int = 0
     bad: int = 0
     notes: tuple[str, ...] = ()
     _last: int = field(default=-1)
+    _firsts: dict[int, dict[int, int]] = field(default_factory=dict)
+    """The first offsets that were there when a batch began, by its number."""
 
     @classmethod
     def begin(
@@ -92,36 +100,45 @@ class Run:
         config: FlowConfig,
         verb: str,
         progress: Progress | None,
-        check: Callable[[DataFrame], object],
+        plan: Callable[[DataFrame], tuple[DataFrame, Shape]],
+        shift: int = 0,
     ) -> Run:
-        """Find or create the job.
+        """Check all that can be checked, then find or create the job.
 
         Args:
             spark: The session.
             config: The settings.
             verb: The name of the pipeline.
             progress: Gets how far it is.
-            check: Gets the columns of the topic, without rows. It raises if they do not fit the
-                settings; nothing has been created then.
+            plan: Gets the columns of the topic, without rows. It returns those of the results, and
+                how a result becomes a record; or it raises if they do not fit the settings.
+            shift: By how many microseconds the query of a new job moves times.
 
         Raises:
-            InvalidArgument: The checkpoint belongs to another job.
+            InvalidArgument: A setting is impossible, and nothing has been created; or the
+                checkpoint belongs to another job.
         """
         _refuse_remote(spark)
         start = _look(config, config.start)
-        check(part_rows(spark, config, start, start))
-        job = Job.begin(Path(config.checkpoint), verb, settings(config), start)
+        results, shape = plan(part_rows(spark, config, start, start))
+        outputs.expect(config, results, shape)
+        job = Job.begin(Path(config.checkpoint), verb, settings(config), start, shift)
         notes = _unknown(spark, config, start)
-        return cls(spark, config, job, progress or SILENT, notes=notes)
+        return cls(spark, config, job, shape, progress or SILENT, notes=notes)
 
-    def outputs(self, **shape: Any) -> Outputs:
+    def outputs(self) -> Outputs:
         """Prepare the outputs, and create what does not exist."""
         config = self.config
         folder = None if config.parquet is None else Path(config.parquet)
-        outputs = Outputs(self.job, Path(config.store), config.into, folder, **shape)
-        outputs.prepare(config.partitions)
+        made = Outputs(self.job, Path(config.store), config.into, folder, self.shape)
+        made.prepare(config.partitions)
         bad.make(config.store, bad.topic_of(config.on_bad))
-        return outputs
+        return made
+
+    def enter(self, number: int) -> None:
+        """Begin a batch of the stream: keep its bad values, and see which records are there."""
+        self._firsts[number] = self.firsts()
+        self.keep_bad(number, *self.bounds(number))
 
     def keep_bad(self, number: int, start: dict[int, int], end: dict[int, int]) -> None:
         """Append the bad values of a batch to their topic, if they have one."""
@@ -155,21 +172,36 @@ class Run:
         found = _look(self.config, "latest" if end is None else end)
         return {part: max(offset, self.job.start.get(part, 0)) for part, offset in found.items()}
 
-    def count(self, start: dict[int, int], end: dict[int, int]) -> int:
+    def firsts(self) -> dict[int, int]:
+        """Find the first offsets that are there now; none of a deleted topic."""
+        with suppress(Error):
+            return _look(self.config, "earliest")
+        return {}
+
+    def count(
+        self, start: dict[int, int], end: dict[int, int], firsts: dict[int, int] | None = None
+    ) -> int:
         """Count the records between offsets, by partition.
 
-        For records that were trimmed since, and for a deleted topic, each offset counts as one
-        record.
+        For records that were trimmed since they were read, and for a deleted topic, each offset
+        counts as one record.
+
+        Args:
+            start: The first offsets.
+            end: The offsets after the last.
+            firsts: The offsets before which records were gone when they would have been read.
         """
+        gone = firsts or {}
+        start = {n: min(max(start.get(n, 0), gone.get(n, 0)), until) for n, until in end.items()}
         try:
             with (
                 falaj.open(self.config.store, read_only=True) as store,
                 open_raw(store, self.config.topic) as topic,
             ):
-                gaps = sum(_gaps(topic.partition(n), start.get(n, 0), e) for n, e in end.items())
+                gaps = sum(_gaps(topic.partition(n), start[n], e) for n, e in end.items())
         except Error:
             gaps = 0
-        return sum(max(0, until - start.get(number, 0)) for number, until in end.items()) - gaps
+        return sum(until - start[number] for number, until in end.items()) - gaps
 
     def follow(self, writer: DataStreamWriter) -> None:
         """Run a query to its end, or until a user stops it.
@@ -200,9 +232,10 @@ class Run:
                 continue  # known, or a look that found nothing new
             source = told.sources[0]
             start, end = self._bounds(source.startOffset, source.endOffset)
-            batch = Batch(told.batchId, start, end, self.count(start, end), told)
+            firsts = self._firsts.pop(told.batchId, None)
+            batch = Batch(told.batchId, start, end, self.count(start, end, firsts), told)
             if self._last < 0 and not self.config.continuous:
-                self.progress.total(self.count(start, self.ends()))
+                self.progress.total(self.count(start, self.ends(), firsts))
             self._last = batch.number
             self.records += batch.records
             counted = told.observedMetrics.get(BAD)
@@ -291,6 +324,23 @@ def _kept(told: Any) -> Any:
     with suppress(ValueError):
         return json.loads(told)
     return ast.literal_eval(told)
+
+
+def expect_streamable(frame: DataFrame, mode: str) -> None:
+    """Refuse a stream that Spark can plan and not run, as it does itself when a query starts.
+
+    Raises:
+        AnalysisException: It is such a stream.
+    """
+    package: Any = frame.sparkSession._jvm
+    package = package.org.apache.spark.sql
+    modes = package.streaming.OutputMode
+    planned = frame._jdf.queryExecution().analyzed()
+    # No public interface of Spark's: if one lacks it, the query refuses the stream a moment later.
+    with suppress(TypeError, Py4JError):
+        package.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
+            planned, modes.Append() if mode == "append" else modes.Update()
+        )
 
 
 def _refuse_remote(spark: SparkSession) -> None:

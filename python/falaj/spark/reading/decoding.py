@@ -50,6 +50,12 @@ class Decoder:
         if options.values == "json" and values.keeps(kind, options.corrupt_record):
             self._corrupt_record = options.corrupt_record
         self._kept_in = self._corrupt_record if options.mode in (None, "permissive") else None
+        # A mode decides alone, whatever onCorrupt says.
+        self._remedy = (
+            ".option('onCorrupt', 'skip')"
+            if options.mode is None
+            else ".option('mode', 'DROPMALFORMED')"
+        )
         self._left = 0
         self._named: list[int] = []
 
@@ -94,8 +100,7 @@ class Decoder:
         if not self._skips:
             raise InvalidArgument(
                 f"{self._where}: the value at offset {offsets[0]} is not {self._what}: read it "
-                "with .option('values', 'binary'), or leave such records out with "
-                ".option('onCorrupt', 'skip')"
+                f"with .option('values', 'binary'), or leave such records out with {self._remedy}"
             )
         self._left += len(offsets)
         self._named += offsets[: _NAMED_MAX - len(self._named)]

@@ -12,13 +12,13 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from falaj.errors import OffsetOutOfRange
+from falaj.errors import OffsetOutOfRange, TopicDeleted
 
 if TYPE_CHECKING:
     from falaj._topic import Topic
     from falaj.errors import Error
 
-__all__ = ["BATCH_CHOICES", "STREAM_CHOICES", "Loss", "logger", "out_of_range"]
+__all__ = ["BATCH_CHOICES", "STREAM_CHOICES", "Loss", "logger", "out_of_range", "recreated"]
 
 logger = logging.getLogger("falaj.spark")
 
@@ -84,3 +84,11 @@ def out_of_range(
     error.topic, error.partition = part.name, part.partitions[0]
     error.offset, error.first, error.end = offset, first, end
     return error
+
+
+def recreated(name: str, reader: str = "the query") -> TopicDeleted:
+    """Make the error for a topic that was created again."""
+    return TopicDeleted(
+        f"topic {name} was deleted and created again, and what {reader} did not read of the old "
+        "one is gone"
+    )

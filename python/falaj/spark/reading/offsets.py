@@ -230,16 +230,15 @@ def _offset(option: str, offset: object) -> int:
 def _read_time(option: str, given: object) -> int:
     """Parse milliseconds since 1970, as Kafka's source has them, or an ISO time."""
     try:
+        if isinstance(given, str) and given.isascii() and given.isdecimal():
+            given = int(given)
         if isinstance(given, int) and not isinstance(given, bool):
             return _time.expect_ns(given * _NS_PER_MS)
-        if isinstance(given, str) and given.isascii() and given.isdecimal():
-            return _read_time(option, int(given))
         if isinstance(given, str):
             return _time.to_ns(given)
     except InvalidArgument as error:
-        raise InvalidArgument(
-            f"option {option}: {error}; or give milliseconds since 1970"
-        ) from None
+        instead = "; or give milliseconds since 1970" if isinstance(given, str) else ""
+        raise InvalidArgument(f"option {option}: {error}{instead}") from None
     raise InvalidArgument(f"option {option} says {given!r}: a time is milliseconds since 1970")
 
 

@@ -12,6 +12,7 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     ByteType,
+    CharType,
     DataType,
     DateType,
     DecimalType,
@@ -25,6 +26,7 @@ from pyspark.sql.types import (
     StringType,
     StructType,
     TimestampType,
+    VarcharType,
 )
 
 from falaj.errors import InvalidArgument
@@ -55,10 +57,13 @@ def check(kind: DataType, where: str = "value", *, corrupt_record: str | None = 
         corrupt_record: Name of the member that keeps other values, as text or bytes.
 
     Raises:
-        InvalidArgument: The type, or a part of it, is not supported.
+        InvalidArgument: The type, or a part of it, is not supported, or two fields of a struct have
+            one name.
     """
     if isinstance(kind, StructType):
-        for part in kind.fields:
+        for place, part in enumerate(kind.fields):
+            if part.name in kind.names[:place]:
+                raise InvalidArgument(f"{where} has the field {part.name} twice: leave one away")
             if not part.nullable:
                 raise InvalidArgument(
                     f"{where}.{part.name} is declared NOT NULL, and no JSON is held to that: "
@@ -71,6 +76,11 @@ def check(kind: DataType, where: str = "value", *, corrupt_record: str | None = 
         if not kind.containsNull:
             raise InvalidArgument(f"{where} is declared without nulls, and no JSON is held to that")
         check(kind.elementType, f"{where}[]")
+    elif isinstance(kind, CharType | VarcharType):
+        raise InvalidArgument(
+            f"values=json reads text of any length, not {kind.simpleString()} ({where}): declare "
+            "it as STRING"
+        )
     elif not isinstance(kind, _SCALARS):
         raise InvalidArgument(
             f"values=json does not read {kind.simpleString()} ({where}): read values=string, and "

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from falaj.errors import InvalidArgument, LogTruncated, TopicDeleted
 from falaj.spark import stores
 from falaj.spark.reading import columns, ranges, sampling
-from falaj.spark.reading.loss import STREAM_CHOICES, Loss, out_of_range
+from falaj.spark.reading.loss import STREAM_CHOICES, Loss, out_of_range, recreated
 from falaj.spark.streaming import checkpoint
 from falaj.spark.streaming.admission import admit
 from falaj.spark.streaming.checkpoint import Place, Places, Standing, is_there, place_of
@@ -202,7 +202,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if topic.generation == standing.generation:
                     topics[name] = topic
                 else:
-                    self.loss.meet(_made_anew(name))
+                    self.loss.meet(recreated(name))
             begun = self._begin(topics, before)
             if not HAS_LIMITS:
                 self._follow(begun)
@@ -260,7 +260,7 @@ class FalajStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, topic in topics.items():
             known = kept.get(name)
             if known is not None and known.generation != topic.generation:
-                self.loss.meet(_made_anew(name))
+                self.loss.meet(recreated(name))
                 known = None
             at = {} if known is None else known.partitions
             found[name] = Standing(
@@ -353,10 +353,3 @@ def _moved(part: falaj.Topic[Any], place: Place, by: dict[tuple[str, str, int], 
 
 def _deleted(name: str) -> TopicDeleted:
     return TopicDeleted(f"topic {name} was deleted, and what the query did not read of it is gone")
-
-
-def _made_anew(name: str) -> TopicDeleted:
-    return TopicDeleted(
-        f"topic {name} was deleted and created again, and what the query did not read of the old "
-        "one is gone"
-    )

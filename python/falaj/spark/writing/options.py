@@ -10,6 +10,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from falaj._paths import holds_a_place
 from falaj.errors import InvalidArgument
 from falaj.spark.given import boolean, directory, positive, refuse_unknown, required
 from falaj.spark.reading import options
@@ -83,6 +84,11 @@ class WriteOptions:
                 options.pop(name.lower(), None)
         ignored = refuse_unknown(options, NAMES, _ADVICE)
         store = directory(options)
+        if holds_a_place(str(store)):
+            raise InvalidArgument(
+                f"option store is {store}, where a place is, and a place is only read: write to "
+                "the store that is shipped there"
+            )
         topic = required(options, "topic", "'orders'") if "topic" in options else None
         partitions = positive(options, "partitions")
         creates = boolean(

@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
 )
 
 import falaj
-from falaj.errors import InvalidArgument, NotAStore, UnknownTopic
+from falaj.errors import InvalidArgument, NotAStore, OffsetConflict, UnknownTopic
 from falaj.spark.reading.ranges import make, open_raw
 from falaj.spark.writing import columns
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from falaj._arguments import BulkLoadReport
     from falaj.spark.writing.options import WriteOptions
 
-__all__ = ["FalajStreamWriter", "FalajWriter", "Staged"]
+__all__ = ["FalajStreamWriter", "FalajWriter", "Staged", "Target", "expect_turn"]
 
 logger = logging.getLogger("falaj.spark")
 
@@ -114,7 +114,9 @@ class FalajStreamWriter(DataSourceStreamArrowWriter):
             _warn_of_columns(self.schema)
         staged = _staged(messages)
         for query in {each.query for each in staged if each.query}:
-            self.target.commit(_job(query, batchId), staged, (query, batchId))
+            token = (query, batchId)
+            for topic in self.target.commit(_job(*token), staged, token, is_stream=True):
+                logger.warning("%s", _REPEATED.format(topic=topic, batch=batchId, query=query))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Remove what tasks staged; a committed batch stays."""
@@ -195,21 +197,48 @@ class Target:
                     part.abort()
                 raise
 
-    def commit(self, job: str, staged: list[Staged], token: tuple[str, int] | None) -> None:
+    def commit(
+        self,
+        job: str,
+        staged: list[Staged],
+        token: tuple[str, int] | None,
+        *,
+        is_stream: bool = False,
+    ) -> list[str]:
         """Append what was staged to each topic at once, unless its log has the idempotency key.
 
         When this returns, the records are on the disk. Spark then notes that the batch is done, and
         does not repeat it.
+
+        Args:
+            job: Name of the job.
+            staged: What its tasks staged.
+            token: Its idempotency key.
+            is_stream: Whether the key is of a stream, where only the last batch comes again.
+
+        Returns:
+            The topics whose logs had the key before, and for which there were records.
+
+        Raises:
+            OffsetConflict: It is a stream, and the log of a topic has a later batch.
         """
         topics = _topics(staged, self.options)
         # No task knows which topics the others have.
         _refuse_several(topics, token)
+        manifests = {n: [each.parts[n] for each in staged if n in each.parts] for n in topics}
+        known = []
         with self._opened(f"the driver on {socket.gethostname()}") as store:
-            for name in topics:
-                parts = [each.parts[name] for each in staged if name in each.parts]
+            if token is not None and is_stream:
+                for name in filter(manifests.get, topics):
+                    with _topic(store, name) as topic:
+                        expect_turn(f"topic {name}", topic.last_idempotency_key(token[0]), token[1])
+            for name, parts in manifests.items():
                 with _topic(store, name) as topic:
                     done = topic.commit_bulk_load(job, parts, idempotency_key=token)
                 _tell(name, done, token)
+                if parts and not done["committed"]:
+                    known.append(name)
+        return known
 
     def abort(self, job: str, staged: list[Staged]) -> None:
         """Remove what was staged; committed records stay."""
@@ -327,6 +356,37 @@ def _of_the_task(name: str) -> str:
 def _warn_of_columns(schema: StructType) -> None:
     if said := columns.passed_over(schema.names):
         logger.warning("%s", said)
+
+
+_REPEATED = (
+    "topic {topic} has batch {batch} of the query {query}, so nothing was appended. That is right "
+    "if Spark repeats its last batch. If the checkpoint was restored or partly removed, this batch "
+    "may have other records than the topic: write them with a new checkpointLocation"
+)
+
+
+def expect_turn(where: str, last: int | None, batch: int, what: str = "query") -> None:
+    """Refuse a batch that comes after a later one.
+
+    Spark repeats a query's last batch alone. An older one comes only with an older checkpoint. Then
+    its records need not be those that have its number.
+
+    Args:
+        where: What is written, as "topic x".
+        last: The last batch that is there, or None.
+        batch: The batch that comes now.
+        what: The work that the checkpoint is of.
+
+    Raises:
+        OffsetConflict: A later batch is there.
+    """
+    if last is not None and last > batch:
+        raise OffsetConflict(
+            f"{where} has batch {last} of this {what}, and now comes batch {batch}: the checkpoint "
+            "is older, as one that was restored or partly removed, so the records of this batch "
+            f"could be lost. Begin a new {what} with a new checkpoint, or restore both from one "
+            "backup"
+        )
 
 
 def _tell(topic: str, done: BulkLoadReport, token: tuple[str, int] | None) -> None:
