@@ -14,7 +14,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from falaj_client._numbers import natural
+from falaj_client._numbers import is_word, natural
 from falaj_client._own_errors import named
 from falaj_client._times import milliseconds_of, seconds, span
 from falaj_client._wire import Answer, Broken, Open, Sent, Shut, Sleep
@@ -158,8 +158,8 @@ def remote_patience(
     Raises:
         InvalidArgument: There is no such mode, or it waits for no place.
     """
-    if sync is not None and sync not in _SYNCS:
-        raise InvalidArgument(f"sync is one of {', '.join(_SYNCS)}, not {sync!r}")
+    if sync is not None and not is_word(sync, *_SYNCS):
+        raise InvalidArgument(f"sync is one of {', '.join(_SYNCS)}, not {named(sync)}")
     if sync != "remote":
         if timeout is not None:
             raise InvalidArgument(

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from falaj_client._calls import call
+from falaj_client._calls import call, remote_patience
 from falaj_client._numbers import natural, whole
 from falaj_client._own_errors import named
 from falaj_client._starts import place_of
@@ -59,6 +59,8 @@ def join(
         raise InvalidArgument(
             "a consumer reads either topics or those of a pattern: give topics= or pattern="
         )
+    if pattern is not None and not isinstance(pattern, str):
+        raise TypeError(f"pattern is text, not {named(pattern)}")
     codecs = dict[str, Codec[Any]]()
     several = [topics] if isinstance(topics, str) or not isinstance(topics, Iterable) else topics
     for each in several if pattern is None else ():
@@ -175,6 +177,7 @@ class Member(Generic[T]):
         metadata: str | None = None,
     ) -> Operation[None]:
         """Commit after all delivered records, or one offset."""
+        remote_patience(self._patience, sync, None)  # refuses what is no mode
         if sync == "remote":
             raise InvalidArgument(
                 'an offset does not leave the machine by itself: commit it with sync="durable", or '
@@ -230,12 +233,20 @@ class Member(Generic[T]):
         of = {"group": self.group, "member": self._member}
         return [{**of, **each} for each in offsets_of(places)]
 
-    def _one(self, topic: str | None, partition: int | None) -> tuple[str, int]:
-        found = [
+    def _places(self, topic: str | None, partition: int | None) -> list[tuple[str, int]]:
+        """Return the partitions that a topic and a number stand for; None stands for all."""
+        if topic is not None and not isinstance(topic, str):
+            raise TypeError(f"topic is the name of a topic, not {named(topic)}")
+        if partition is not None:
+            partition = natural(partition, "partition")
+        return [
             place
             for place in self.assigned
             if topic in (None, place[0]) and partition in (None, place[1])
         ]
+
+    def _one(self, topic: str | None, partition: int | None) -> tuple[str, int]:
+        found = self._places(topic, partition)
         if len(found) != 1:
             raise InvalidArgument(
                 f"this member of group {self.group!r} has {len(found)} partitions of that name: "
@@ -247,9 +258,7 @@ class Member(Generic[T]):
         """Move the position in the partitions of this member, or in one of them."""
         if self._number == 0:
             yield from self._fetch(1, 0.0)
-        for name, number in list(self.assigned):
-            if topic not in (None, name) or partition not in (None, number):
-                continue
+        for name, number in self._places(topic, partition):
             asked = {"topic": name, "partition": number, "to": place_of(to)}
             answer = yield from self._post("seek", asked)
             place = (name, number)

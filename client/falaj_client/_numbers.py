@@ -1,4 +1,4 @@
-"""Whole numbers as arguments: offsets, partitions and counts, also those of NumPy.
+"""Whole numbers as arguments: offsets, partitions and counts, also those of NumPy; and words.
 
 An object that Python can use as an index counts; a bool, a float and text do not.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from falaj_client._own_errors import named
 from falaj_client.errors import InvalidArgument
 
-__all__ = ["LARGEST", "natural", "plain", "whole"]
+__all__ = ["LARGEST", "is_word", "natural", "plain", "whole"]
 
 #: The largest offset that the API takes.
 LARGEST = 2**64 - 1
@@ -30,6 +30,16 @@ def plain(value: Any) -> Any:
         return index(value)
     except TypeError:
         return value
+
+
+def is_word(value: Any, *words: str) -> bool:
+    """Say whether it is one of some words; an array compares as none.
+
+    Example:
+        >>> is_word("key", "key"), is_word(["key"], "key")
+        (True, False)
+    """
+    return isinstance(value, str) and value in words
 
 
 def whole(value: Any, what: str) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from falaj_client._calls import Producers, call
 from falaj_client._groups import WAIT_S, _elements
-from falaj_client._numbers import whole
+from falaj_client._numbers import is_word, whole
 from falaj_client._own_errors import named
 from falaj_client._times import seconds, span
 from falaj_client._topics import Core, describe, open_topic
@@ -59,8 +59,8 @@ def hire(
 
     A queue with a topic or an order of its own is created here, any other one by its first job.
     """
-    if order not in (None, "key"):
-        raise InvalidArgument(f'order is "key" or None, not {order!r}')
+    if order is not None and not is_word(order, "key"):
+        raise InvalidArgument(f'order is "key" or None, not {named(order)}')
     if topic is not None and not isinstance(topic, str):
         raise TypeError(f"the topic of a queue is its name here, not {type(topic).__name__}")
     if (most := limits.get("max_attempts")) is not None:

@@ -17,7 +17,6 @@ __all__ = [
     "iso",
     "milliseconds_of",
     "ns_of",
-    "parse_iso",
     "seconds",
     "span",
     "to_ns",
@@ -56,20 +55,17 @@ def ns_of(timestamp: Time | None, timestamp_ns: int | None) -> int | None:
 
 
 def to_ns(time: Time) -> int:
-    """Turn a time that a program gives into nanoseconds since 1970, cut to microseconds.
+    """Turn an aware datetime, or ISO text with a zone, into nanoseconds since 1970.
+
+    Nanoseconds are kept, in text of nine digits and in a datetime that has them, such as a
+    `pandas.Timestamp`. A finer time becomes the next nanosecond, as in `falaj`.
+
+    Raises:
+        TypeError: It is neither.
+        InvalidArgument: It has no time zone, is no ISO text, or no record can keep it.
 
     Example:
-        >>> to_ns("2026-11-20T08:00:00.0000019Z")
-        1795161600000001000
-    """
-    return parse_iso(time) // 1000 * 1000
-
-
-def parse_iso(time: Time) -> int:
-    """Turn an aware datetime, or ISO text with a zone, into exact nanoseconds since 1970.
-
-    Example:
-        >>> parse_iso("2026-11-20T08:00:00.000000001Z")
+        >>> to_ns("2026-11-20T08:00:00.000000001Z")
         1795161600000000001
     """
     if not isinstance(time, datetime | str):
@@ -77,26 +73,35 @@ def parse_iso(time: Time) -> int:
             'a time is an aware datetime or ISO text such as "2026-11-20T08:00:00Z", not '
             f"{type(time).__name__}"
         )
-    beyond = 0
-    if isinstance(time, str):
-        text, digits = time, re.search(r"(\.\d{6})(\d{1,3})\d*", time)
-        if digits:  # a datetime has no nanoseconds
-            beyond = int(digits[2].ljust(3, "0"))
-            text = time.replace(digits[0], digits[1])
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            raise InvalidArgument(
-                f"{time!r} is no ISO time: a time is an aware datetime or ISO text such as "
-                "2026-11-20T08:00:00Z"
-            ) from None
-    else:
-        moment = time
-    if moment.utcoffset() is None:
+    moment = _parse(time) if isinstance(time, str) else time
+    # A NaT of pandas is a datetime too, and has no tzinfo.
+    if moment.tzinfo is None or moment.utcoffset() is None:
         raise InvalidArgument(
             f"{time!s} has no time zone: use datetime.now(UTC), add tzinfo=, or end the text in Z"
         )
-    return _checked((moment - _EPOCH) // _MICROSECOND * 1000 + beyond)
+    finer = _finer(time) if isinstance(time, str) else int(getattr(time, "nanosecond", 0)) % 1000
+    # By datetime's own difference: that of pandas raises for times which it cannot keep.
+    since: timedelta = datetime.__sub__(moment, _EPOCH)
+    return _checked(since // _MICROSECOND * 1000 + finer)
+
+
+def _parse(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(
+            f"{named(text)} is no ISO time: a time is an aware datetime or ISO text such as "
+            "2026-11-20T08:00:00Z"
+        ) from None
+
+
+def _finer(text: str) -> int:
+    """Nanoseconds behind the microsecond, rounded up: `fromisoformat` drops these digits."""
+    found = re.search(r"[.,]\d{6}(\d+)\s*[Z+-]", text)
+    if found is None:
+        return 0
+    whole, rest = found[1][:3].ljust(3, "0"), found[1][3:]
+    return int(whole) + (rest.strip("0") != "")
 
 
 def _checked(ns: int) -> int:
@@ -145,7 +150,8 @@ def _seconds(duration: Duration, what: str) -> float:
     if isinstance(duration, timedelta):
         return duration.total_seconds()
     if isinstance(duration, str):
-        parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", duration)
+        pattern = r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?"
+        parts = re.fullmatch(pattern, duration, re.ASCII)
         if not duration or parts is None:
             raise InvalidArgument(
                 f"{what} is seconds, a timedelta or text such as 7d, 1h30m, 5m or 90s, not "
@@ -153,7 +159,9 @@ def _seconds(duration: Duration, what: str) -> float:
             )
         units = zip(parts.groups("0"), (86_400, 3_600, 60, 1), strict=True)
         return sum(float(number) * unit for number, unit in units)
-    if isinstance(duration, bool) or not hasattr(type(duration), "__float__"):
+    # An array of one number has `__float__` too.
+    is_one = hasattr(type(duration), "__float__") and not hasattr(type(duration), "__len__")
+    if isinstance(duration, bool) or not is_one:
         raise TypeError(
             f'{what} is seconds, a timedelta or text such as "5m", not {type(duration).__name__}'
         )

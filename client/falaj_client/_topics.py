@@ -22,7 +22,7 @@ from falaj_client._calls import (
 )
 from falaj_client._events import Events, event_id
 from falaj_client._frames import FRAMES, records_of
-from falaj_client._numbers import LARGEST, natural, plain, whole
+from falaj_client._numbers import LARGEST, is_word, natural, plain, whole
 from falaj_client._own_errors import named, shown
 from falaj_client._pages import AHEAD, PAGE, Pages, Part, merged
 from falaj_client._settings import changes, limits_of
@@ -105,12 +105,14 @@ def open_topic(
         single: True for one partition, False for several, None for either.
         visibility: How far the handle reads; None for all there is.
     """
-    if visibility is not None and visibility not in _SEEN:
-        raise InvalidArgument(f"visibility is one of {', '.join(_SEEN)}, not {visibility!r}")
+    if visibility is not None and not is_word(visibility, *_SEEN):
+        raise InvalidArgument(f"visibility is one of {', '.join(_SEEN)}, not {named(visibility)}")
+    if not isinstance(create, bool):
+        raise TypeError(f"create is True or False, not {named(create)}")
     wanted = {key: value for key, value in settings.items() if value is not None}
     if "partitions" in wanted:
         wanted["partitions"] = whole(wanted["partitions"], "partitions")
-    asked = None if codec in (None, RAW) else resolve(codec, None).name
+    asked = None if codec is None or codec is RAW else resolve(codec, None).name
     if asked is not None:
         wanted["codec"] = asked
     found: dict[str, Any] | None = None

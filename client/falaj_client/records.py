@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from falaj_client._own_errors import named
 from falaj_client._plain import is_record, plain_bytes, text_or_bytes
-from falaj_client._times import Time, from_ns, iso, ns_of, parse_iso
+from falaj_client._times import Time, from_ns, iso, ns_of, to_ns
 from falaj_client.codecs import is_built_in
 from falaj_client.errors import DecodeFailed, EncodeFailed, InvalidArgument
 
@@ -152,7 +152,7 @@ def record_of(line: str | bytes, fields: Mapping[str, Any], codec: Codec[T]) -> 
         fields["topic"],
         fields["partition"],
         int(fields["offset"]),
-        parse_iso(fields["time"]),
+        to_ns(fields["time"]),
         _bytes_of(fields, "key"),
         headers,
         raw,
@@ -349,7 +349,7 @@ def _encoded(value: Any, codec: Codec[Any], topic: str, partition: int | None) -
     except Exception as error:
         where = f", partition {partition}" if partition else ""
         begin = f'topic "{topic}"{where} (codec "{codec.name}") does not take this '
-        failed = EncodeFailed(begin + type(value).__name__ + _reason(error, codec))
+        failed = EncodeFailed(f"{begin}{type(value).__name__} value{_reason(error, codec)}")
         failed.topic, failed.partition = topic, partition
         raise failed from error
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from falaj import _core
-from falaj._checks import flag, function
+from falaj._checks import flag
+from falaj._functions import callback
 from falaj._paths import local_path, name_the_place
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from falaj._arguments import QueueInfo
     from falaj._retention import TopicRetention
     from falaj._store import Store
+    from falaj._time import Duration
 
 __all__ = [
     "BackupReport",
@@ -388,6 +390,7 @@ def verify(
         progress: Called with the bytes done and all bytes; its exception ends the call.
 
     Raises:
+        StoreNotFound: There is no directory.
         NotAStore: The directory holds something else.
         UnknownTopic: There is no topic of this name.
 
@@ -397,7 +400,7 @@ def verify(
         >>> falaj.verify(store.path)["sound"]
         True
     """
-    function(progress, "progress")
+    progress = callback(progress, "progress")
     local = local_path(path)
     try:
         return _core._verify(local, topic, progress)
@@ -410,7 +413,7 @@ def repair(
     path: str | os.PathLike[str],
     *,
     dry_run: bool = True,
-    lock_timeout: float = 10.0,
+    lock_timeout: Duration = 10.0,
     allow_network_fs: bool = False,
 ) -> RepairReport:
     """Find out what recovery would do to a store, or do it.
@@ -427,6 +430,7 @@ def repair(
         allow_network_fs: As in `falaj.open`.
 
     Raises:
+        StoreNotFound: There is no directory.
         NotAStore: The directory holds something else.
         LockTimeout: Others were opening or changing it all the time.
 

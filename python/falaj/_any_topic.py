@@ -420,7 +420,7 @@ class AnyTopic(_core.AnyTopic[T]):
         *,
         columns: Sequence[str] = _SCANNED,
         batch_rows: int = 65_536,
-        batch_bytes: int = 64 << 20,
+        batch_bytes: int = 8 << 20,
         on_corrupt: Literal["raise", "skip"] = "raise",
         fields: Mapping[str, Any] | None = None,
         on_bad: Literal["raise", "skip", "null"] = "raise",

@@ -7,15 +7,18 @@ from random import getrandbits
 from typing import TYPE_CHECKING, Any, Union
 
 from falaj import _core
+from falaj._functions import finished
 from falaj._numbers import seconds
 from falaj.errors import InvalidArgument, named, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from falaj._time import Duration
+
 __all__ = ["USUAL", "Backoff", "delay_after", "delay_of"]
 
-Backoff = Union[tuple[float, float], "Callable[[int], float]"]
+Backoff = Union["tuple[Duration, Duration]", "Callable[[int], Duration]"]
 """The delay of the first retry and the longest; or a function of the attempts so far."""
 
 
@@ -31,7 +34,7 @@ def delay_of(backoff: Backoff, attempt: int) -> float:
         True
     """
     if callable(backoff):
-        return _checked(backoff(attempt), "what a backoff returns")
+        return _checked(finished(backoff(attempt), "backoff"), "what a backoff returns")
     pair: Any = backoff
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise TypeError(
@@ -39,6 +42,11 @@ def delay_of(backoff: Backoff, attempt: int) -> float:
             f"attempts, not {named(backoff)}"
         )
     first, longest = (_checked(delay, "each delay of a backoff") for delay in pair)
+    if longest < first:
+        raise InvalidArgument(
+            f"the longest delay of a backoff is not below the first, as in {shown(tuple(pair))}: "
+            f"give (first, longest), such as ({longest:g}, {first:g})"
+        )
     return _core._backoff(first, longest, attempt, getrandbits(64))
 
 

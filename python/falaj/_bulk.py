@@ -6,12 +6,14 @@ commits it. Several processes do the same with `Topic.stage` and `Topic.commit_b
 
 from __future__ import annotations
 
+import os
 import secrets
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from falaj._any_topic import GIVE_THE_PATH
 from falaj._checks import text
 from falaj._numbers import number
-from falaj.errors import InvalidArgument, named
+from falaj.errors import HandleClosed, InvalidArgument, named
 
 if TYPE_CHECKING:
     from falaj._any_topic import AnyTopic
@@ -36,14 +38,15 @@ class BulkLoad:
     """Records that become visible at once when the `with` block ends; `Topic.bulk_load` makes it.
 
     After an exception in the block nothing of the load is ever visible. Records are written to a
-    file beside the log as they come, so memory does not grow with the load.
+    file beside the log as they come, so memory does not grow with the load. It belongs to the
+    process that began it: a forked child can neither append to it nor end it.
 
     Attributes:
         done: True if the idempotency key was committed before the block began. The work can be
             skipped; records appended nevertheless are not committed again.
     """
 
-    __slots__ = ("_key", "_name", "_part", "_told", "_topic", "done")
+    __slots__ = ("_key", "_name", "_part", "_process", "_told", "_topic", "done")
 
     def __init__(self, topic: AnyTopic[Any], name: str, key: tuple[str, int] | None) -> None:
         """Make it; `Topic.bulk_load` calls this."""
@@ -51,6 +54,7 @@ class BulkLoad:
         self._name = text(name, "the name of a bulk load")
         self._key = None if key is None else _pair(key)
         self._part: Part | None = None
+        self._process = 0
         self.done = False
         # Filled within the commit: an exception of a signal's handler may come right behind it.
         self._told: dict[str, Any] = {}
@@ -77,10 +81,16 @@ class BulkLoad:
 
         Raises:
             InvalidArgument: The `with` block has not begun, or is over.
+            HandleClosed: Another process began it, which forked this one.
         """
         if self._part is None:
             raise InvalidArgument(
                 "a bulk load is a context manager: with topic.bulk_load(…) as load"
+            )
+        if self._process != os.getpid():
+            raise HandleClosed(
+                "this bulk load was made before a fork and belongs to the parent: make another in "
+                "this process"
             )
         return self._part
 
@@ -127,11 +137,14 @@ class BulkLoad:
             self.done = last is not None and self._key[1] <= last
         # Two loads of one name at once are independent.
         self._name = f"{self._name}.{secrets.token_hex(4)}"
+        self._process = os.getpid()
         self._part = self._topic.stage(self._name, "0", idempotency_key=self._key)
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         """Commit it, or abort it if the block ended with an exception."""
+        if kind is not None and self._process != os.getpid():
+            return  # what a forked child raised says nothing of its parent's load
         part, self._part = self.part, None
         if kind is not None:
             part.abort()
@@ -141,6 +154,9 @@ class BulkLoad:
         except BaseException:
             self._topic.abort_bulk_load(self._name)
             raise
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a bulk load cannot be pickled or copied: {GIVE_THE_PATH}")
 
     def __repr__(self) -> str:
         """Show its name and state."""

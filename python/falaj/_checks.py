@@ -2,18 +2,21 @@
 
 Each refuses a wrong value before anything changes, in a sentence that names the argument. Whole
 numbers and durations are in `_numbers`; what the compiled half takes is checked there.
+Functions of users are checked in `_functions`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from falaj.errors import InvalidArgument, named
+from falaj.errors import InvalidArgument, NotWritable, TopicFinished, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["choice", "flag", "function", "mapping", "name", "optional_flag", "text"]
+    from falaj._any_topic import AnyTopic
+
+__all__ = ["choice", "flag", "function", "mapping", "name", "optional_flag", "text", "writable"]
 
 
 def flag(value: Any, what: str) -> bool:
@@ -52,6 +55,22 @@ def function(value: Any, what: str) -> None:
     """
     if value is not None and not callable(value):
         raise TypeError(f"{what} is a function, not {named(value)}")
+
+
+def writable(topic: AnyTopic[Any], what: str) -> None:
+    """Check that a topic can be appended to.
+
+    Raises:
+        NotWritable: Its store is open for reading.
+        TopicFinished: It is finished.
+    """
+    if not topic.store.writable:
+        raise NotWritable(
+            f"{what} is topic {topic.name!r} of a store that is open for reading: give a topic of "
+            "a store that is open for writing"
+        )
+    if topic.finished:
+        raise TopicFinished(f"{what} is topic {topic.name!r}, which is finished: give another")
 
 
 def name(value: Any, what: str) -> str:

@@ -12,7 +12,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from falaj import _core
-from falaj._checks import flag, function, mapping
+from falaj._checks import flag, mapping
+from falaj._functions import callback
 from falaj._numbers import number
 from falaj._time import Duration, seconds
 from falaj.errors import InvalidArgument, named, shown
@@ -68,7 +69,7 @@ def compact(
     progress: Progress | None,
 ) -> CompactReport:
     """Compact a topic; see `Topic.compact`."""
-    function(progress, "progress")
+    progress = callback(progress, "progress")
     told = None
     if last is not None:
         told = [

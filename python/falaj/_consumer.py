@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from falaj import _core
 from falaj._any_topic import GIVE_THE_PATH
-from falaj._checks import choice, function, text
+from falaj._checks import choice, text
 from falaj._checks import name as expect_name
 from falaj._numbers import number, plain, seconds
-from falaj.errors import InvalidArgument, shown
+from falaj._slice import OneByOne
+from falaj._topic import handle_of
+from falaj.codecs import resolver
+from falaj.errors import InvalidArgument, MissingExtra, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
     from falaj._arguments import Start, Visibility
     from falaj._core import Batch, Consumed, Record
     from falaj._store import Store
+    from falaj._time import Duration
     from falaj._wait import AsyncConsumer
+    from falaj.codecs import Pair
 
     OnPartitions = Callable[["Consumer[Any]", list[tuple[str, int]]], object]
 
@@ -104,7 +109,7 @@ class Consumer(_core.Consumer[T]):
         """The store that it reads from."""
         return self._store
 
-    def follow(self, timeout: float | None = None) -> Consumed[T]:
+    def follow(self, timeout: Duration | None = None) -> Consumed[T]:
         """Iterate over the records that are there and later ones.
 
         Args:
@@ -128,7 +133,7 @@ class Consumer(_core.Consumer[T]):
         """
         return self._follow(timeout)
 
-    def afollow(self, timeout: float | None = None) -> AsyncConsumer[T]:
+    def afollow(self, timeout: Duration | None = None) -> AsyncConsumer[T]:
         """Follow from asyncio: `async for`; else as `follow`.
 
         A commit that waits for the disk or for a lock holds up the event loop. So call `commit`
@@ -156,7 +161,7 @@ class Consumer(_core.Consumer[T]):
         return self.afollow().__aiter__()
 
     def apoll(
-        self, max_records: int = 500, timeout: float | None = None
+        self, max_records: int = 500, timeout: Duration | None = None
     ) -> Coroutine[Any, Any, list[Record[T]]]:
         """Return the next records, waiting for the first from asyncio; else as `poll`.
 
@@ -174,7 +179,9 @@ class Consumer(_core.Consumer[T]):
         _expect_some("apoll", "to return", max_records)
         return _wait.poll(self, max_records, timeout)
 
-    def abatches(self, size: int = _BATCH, timeout: float | None = None) -> AsyncIterator[Batch[T]]:
+    def abatches(
+        self, size: int = _BATCH, timeout: Duration | None = None
+    ) -> AsyncIterator[Batch[T]]:
         """Iterate over batches from asyncio: `async for`; else as `batches`.
 
         Example:
@@ -192,7 +199,7 @@ class Consumer(_core.Consumer[T]):
         self._expect_open()
         return _wait.AsyncBatches(self, size, timeout)
 
-    def poll(self, max_records: int = 500, timeout: float | None = None) -> list[Record[T]]:
+    def poll(self, max_records: int = 500, timeout: Duration | None = None) -> list[Record[T]]:
         """Return the next records, waiting for the first of them.
 
         If a signal handler raises meanwhile, the next call delivers what was found.
@@ -227,7 +234,7 @@ class Consumer(_core.Consumer[T]):
             raise
         return found
 
-    def batches(self, size: int = _BATCH, timeout: float | None = None) -> Iterator[Batch[T]]:
+    def batches(self, size: int = _BATCH, timeout: Duration | None = None) -> Iterator[Batch[T]]:
         """Iterate over batches, thousands of records of one partition at a time.
 
         This is the fastest way to read. `commit` commits whole batches.
@@ -245,9 +252,9 @@ class Consumer(_core.Consumer[T]):
         """
         _expect_some("batches", "a batch has", size)
         self._expect_open()
-        return self._each(size, timeout)
+        return OneByOne(self, self._each(size, timeout))
 
-    def _each(self, size: int, timeout: float | None) -> Iterator[Batch[T]]:
+    def _each(self, size: int, timeout: Duration | None) -> Iterator[Batch[T]]:
         while True:
             found: list[Batch[T]] = []
             try:
@@ -288,9 +295,11 @@ class Consumer(_core.Consumer[T]):
         return self
 
     def __exit__(self, kind: object, *_exception: object) -> None:
-        if kind is None and self._automatic and not self.closed:
-            self.commit()
-        self.close()
+        try:
+            if kind is None and self._automatic and not self.closed:
+                self.commit()
+        finally:
+            self.close()
 
 
 def _expect_some(verb: str, what: str, records: int) -> None:
@@ -334,7 +343,7 @@ def position_of(topic: AnyTopic[Any], partition: int, offset: int) -> tuple[int,
 def start_of(start: Start, what: str = "start") -> tuple[str, int]:
     """Convert a start for the engine: a word and a number; `what` names the argument."""
     start = plain(start)
-    if start in ("earliest", "latest"):
+    if isinstance(start, str) and start in ("earliest", "latest"):
         return str(start), 0
     if isinstance(start, int) and not isinstance(start, bool):
         if not -(1 << 63) <= start < 1 << 63:
@@ -359,7 +368,8 @@ def open_consumer(
 ) -> Consumer[Any]:
     """Open the topics of a consumer, without creating any, and become a member.
 
-    `opener` opens the topics that a pattern finds, by default with their own codecs.
+    `opener` opens the topics that a pattern finds, by default with their own codecs. Where that
+    cannot be, all but the values of their records can be read.
     """
     if auto_commit is None:
         raise TypeError("auto_commit is True, False or a number of seconds, not None")
@@ -373,8 +383,10 @@ def open_consumer(
         )
     expect_name(group, "the name of a consumer group")
     choice(visibility, "visibility", "visible", "durable", "remote")
-    for name, callback in zip(("on_assign", "on_revoke"), callbacks, strict=True):
-        _expect_callback(name, callback)
+    if any(each is not None for each in callbacks):
+        from falaj._functions import callback  # few have callbacks
+
+        callbacks = (callback(callbacks[0], "on_assign"), callback(callbacks[1], "on_revoke"))
     if (topics is None) == (pattern is None):
         raise InvalidArgument(
             "a consumer reads either topics or those of a pattern: give topics= or pattern="
@@ -386,12 +398,12 @@ def open_consumer(
         raise TypeError(f"topics is a topic or several, or their names, not {type(named).__name__}")
     found: tuple[str, Callable[[str], _core.Opened], Visibility] | None = None
     if pattern is not None:
-        open_topic = opener or store.any_topic
+        open_topic = opener or (lambda name: _open(store, name, _unread))
         found = (pattern, lambda name: open_topic(name)._whole_as(visibility), visibility)
     opened = []
-    for handle in named or ():
+    for handle in () if named is None else named:
         if isinstance(handle, str):
-            handle = store.any_topic(handle)
+            handle = _open(store, handle, _refused)
         if not isinstance(handle, _core.AnyTopic):
             kind = type(handle).__name__
             raise TypeError(f"a consumer reads topics, or names of topics, not {kind}")
@@ -408,17 +420,59 @@ def open_consumer(
     )
 
 
-def _expect_callback(name: str, callback: object) -> None:
-    if callback is None:
-        return
-    from inspect import iscoroutinefunction  # few have callbacks
+def _open(
+    store: Store, name: str, otherwise: Callable[[str, str, Exception], Pair]
+) -> AnyTopic[Any]:
+    """Open a topic that exists; `otherwise` decides where its codec cannot be had by its name."""
+    _, find = resolver(None)
 
-    function(callback, name)
-    if iscoroutinefunction(callback):
-        raise TypeError(
-            f"{name} is called without await, from apoll and afollow too: it is a plain function, "
-            "not a coroutine function"
+    def resolve(stored: str) -> Pair:
+        try:
+            return find(stored)
+        except (InvalidArgument, MissingExtra) as error:
+            return otherwise(name, stored, error)
+
+    opened = store._open_topic(
+        expect_name(name, "the name of a topic"),
+        codec=None,
+        resolve=resolve,
+        log=None,
+        partitions=None,
+        segment_bytes=None,
+        sync_interval_ms=None,
+        sync=None,
+        verify=None,
+        visibility="visible",
+        create=False,
+    )
+    return handle_of(opened, store)
+
+
+def _refused(name: str, _stored: str, error: Exception) -> NoReturn:
+    """Raise the error of a codec with the name of the topic."""
+    error.args = (str(error).replace("the topic ", f"topic {name!r} ", 1),)
+    raise error
+
+
+def _unread(name: str, stored: str, error: Exception) -> Pair:
+    """Return a codec that refuses each value; a topic that a pattern found stops no others."""
+    if isinstance(error, MissingExtra):
+        why = str(error)
+    elif stored == "pickle":
+        why = (
+            "pickles run code when they are read, so no pattern reads them; if you trust the "
+            f'writers, give consumer() the topic, as store.any_topic({name!r}, codec="pickle")'
         )
+    else:
+        why = (
+            "it is not one of falaj's own, and a pattern cannot give it; give consumer() the "
+            f"topic, as store.any_topic({name!r}, codec=falaj.Codec({stored!r}, encode, decode))"
+        )
+
+    def refuse(_value: object) -> NoReturn:
+        raise type(error)(why)
+
+    return refuse, refuse
 
 
 def _home(store: Store, cursor_in: AnyTopic[Any] | str) -> _core.Opened:

@@ -75,6 +75,7 @@ __all__ = [
     "_acknowledge_ends",
     "_arrow",
     "_arrow_of",
+    "_arrow_stream",
     "_backoff",
     "_backup",
     "_compact",
@@ -362,7 +363,7 @@ class Part:
         Raises:
             InvalidArgument: A column is missing, unknown or of another type.
             AppendTooLarge, HandleClosed, NoSpace: As for `append`. Earlier rows may be staged: abort
-                the part.
+                the part. So too after the exception of a signal's handler.
         """
     def finish(self) -> bytes:
         """Finish the part and sync it.
@@ -664,7 +665,7 @@ class Topic(AnyTopic[_T]):
         Raises:
             EncodeFailed: The codec does not take the value, or could not give it back. Examples are a set in JSON, a
                 key of a dict that is no text, `nan`, and lists more than 128 deep. Nothing was appended.
-            OffsetConflict: Another append was faster, and the offset that was expected is taken.
+            OffsetConflict: The next offset is another one, mostly since another append was faster.
             OutOfOrderSequence: The producer left a sequence out.
             DuplicateSequence: A repeat of an older append than the last five, or a sequence before
                 the producer's first.
@@ -816,11 +817,12 @@ class Topic(AnyTopic[_T]):
     def wait_durable(self, offset: int | None = None, timeout: Duration | None = None) -> bool:
         """Wait until a record is on the disk.
 
-        Where the store is open for writing this syncs, as `flush` does; a reader waits for others.
+        Where the store is open for writing this syncs, as `flush` does, however long the disk takes. A reader waits for
+        the writers.
 
         Args:
             offset: The record; by default all that is visible now.
-            timeout: Seconds; None waits as long as it takes.
+            timeout: Seconds that a reader waits; None waits as long as it takes.
 
         Returns:
             True once it is on the disk, False after the timeout.
@@ -1018,7 +1020,7 @@ class Store:
         create: bool,
         sync: Sync,
         verify: bool,
-        lock_timeout: float,
+        lock_timeout: Duration,
         allow_network_fs: bool,
         mapped: bool,
         view: PlaceView | None = None,
@@ -1365,10 +1367,11 @@ class Transaction:
         sequence: int | None = None,
         timeout: Duration | None = None,
     ) -> Self: ...
+    @overload
     def append(
         self,
-        topic: AnyTopic[Any] | str,
-        value: Any,
+        topic: AnyTopic[memoryview] | AnyTopic[bytes],
+        value: Buffer,
         key: _Key | None = None,
         *,
         headers: _Headers | None = None,
@@ -1398,6 +1401,32 @@ class Transaction:
             >>> tx.offsets
             {'paid': {0: range(0, 1)}, 'audit': {0: range(0, 1)}}
         """
+    @overload
+    def append(
+        self,
+        topic: AnyTopic[_T],
+        value: _T,
+        key: _Key | None = None,
+        *,
+        headers: _Headers | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
+        partition: int | None = None,
+        expect: int | None = None,
+    ) -> None: ...
+    @overload
+    def append(
+        self,
+        topic: str,
+        value: Any,
+        key: _Key | None = None,
+        *,
+        headers: _Headers | None = None,
+        timestamp: Time | None = None,
+        timestamp_ns: int | None = None,
+        partition: int | None = None,
+        expect: int | None = None,
+    ) -> None: ...
     def tombstone(
         self,
         topic: AnyTopic[Any] | str,
@@ -1693,9 +1722,9 @@ class Consumer(Generic[_T]):
         """
     def _announce(self) -> None: ...
     def _expect_open(self) -> None: ...
-    def _follow(self, timeout: float | None) -> Consumed[_T]: ...
-    def _poll(self, into: list[Record[_T]], records: int, timeout: float | None) -> None: ...
-    def _batch(self, into: list[Batch[_T]], size: int, timeout: float | None) -> None: ...
+    def _follow(self, timeout: Duration | None) -> Consumed[_T]: ...
+    def _poll(self, into: list[Record[_T]], records: int, timeout: Duration | None) -> None: ...
+    def _batch(self, into: list[Batch[_T]], size: int, timeout: Duration | None) -> None: ...
     def _put_back(self, found: list[Any]) -> None: ...
     def _seek(self, start: str, number: int, topic: str | None, partition: int | None) -> None: ...
     def _watches(self) -> list[tuple[Watch, int]]: ...
@@ -1977,8 +2006,8 @@ class Batch(Generic[_T]):
     def timestamps_ns(self) -> list[int]:
         """When each record happened, or otherwise was appended, in nanoseconds since 1970."""
     @property
-    def offsets(self) -> range:
-        """Offsets of its records."""
+    def offsets(self) -> Sequence[int]:
+        """Offsets of its records: a range, or a list where compaction removed some between them."""
     @property
     def partition(self) -> int:
         """Number of the partition of its records."""
@@ -2223,6 +2252,7 @@ def _arrow(
     keys: Sequence[bytes | None] | None,
     threads: int,
 ) -> ArrowStream: ...
+def _arrow_stream(schema: object, batches: Iterator[object]) -> object: ...
 def _arrow_of(
     batch: Batch[Any], columns: Sequence[str], views: bool, batch_rows: int, batch_bytes: int
 ) -> list[ArrowBatch]: ...
@@ -2235,7 +2265,7 @@ def _repair(
     path: object,
     *,
     dry_run: bool = True,
-    lock_timeout: float = 10.0,
+    lock_timeout: Duration = 10.0,
     allow_network_fs: bool = False,
 ) -> RepairReport: ...
 def _expect_json(value: object, whole: bool) -> None: ...

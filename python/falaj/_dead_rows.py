@@ -7,14 +7,17 @@ import math
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
-from falaj._core import NewRecord
-from falaj.errors import shown
+from falaj._checks import writable
+from falaj._core import AnyTopic, NewRecord
+from falaj.errors import InvalidArgument, named, shown
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping
 
-__all__ = ["Refusal", "letter"]
+    from falaj._topic import EitherTopic
+
+__all__ = ["Refusal", "letter", "opened_for_letters"]
 
 _REASON_MAX = 500
 
@@ -40,6 +43,37 @@ class Refusal(Exception):
     def told(self, row: int, table: str, topic: str) -> str:
         """Describe it with the row."""
         return f"row {shown(row)} of {table} cannot be a record of topic {topic!r}: {self}"
+
+
+def opened_for_letters(topic: EitherTopic, where: EitherTopic | str | None) -> EitherTopic:
+    """Open the topic of dead letters of an outbox.
+
+    Args:
+        topic: The topic of the outbox.
+        where: The topic, or its name; None for the usual name.
+
+    Raises:
+        InvalidArgument: It cannot have the dead letters.
+        NotWritable, TopicFinished: No record can be appended to it.
+    """
+    if where is None or isinstance(where, str):
+        store, name = topic.store, f"{topic.name}.dead" if where is None else where
+        is_there = name in store.topics
+        where = store.any_topic(name) if is_there else store.topic(name, codec="json")
+    if not isinstance(where, AnyTopic):
+        raise TypeError(f"dead_letter is a topic, or its name, not {named(where)}")
+    where._expect()
+    if where.codec not in ("json", "bytes"):
+        raise InvalidArgument(
+            f"dead letters are JSON, and topic {where.name!r} holds {where.codec}: give one "
+            'with the codec "json" or "bytes"'
+        )
+    if where.generation == topic.generation:
+        raise InvalidArgument(
+            f"dead_letter= is topic {where.name!r}, the outbox's own: name another"
+        )
+    writable(where, "dead_letter")
+    return where
 
 
 def letter(

@@ -6,6 +6,7 @@ attempt.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar, overload
 
 from falaj import _core
@@ -27,8 +28,9 @@ class Jobs(list[Job[T]]):
     """Jobs that were taken together: a list that begins each job when it returns it.
 
     A job begins when iteration reaches it, when it is indexed or popped, or by `Job.begin`.
-    Iteration passes over jobs whose lease is over by then: other workers may have them. Slices and
-    copies are batches too, and begin nothing.
+    Iteration passes over jobs whose lease is over by then: other workers may have them. In a forked
+    child it passes over those that the parent took. Slices and copies are batches too, and begin
+    nothing.
 
     It is a context manager: jobs that are not settled when the block ends are returned, as by
     `nack`. An exception that leaves the block is the reason. If several of those had begun, each of
@@ -47,13 +49,36 @@ class Jobs(list[Job[T]]):
         {b'two': 1, b'one': 2}
     """
 
-    __slots__ = ("_queue", "_taken")
+    __slots__ = ("_parents", "_process", "_queue", "_taken")
     _taken: tuple[Job[T], ...]
+    #: Which of them a parent of this process took, by `id`.
+    _parents: frozenset[int]
 
     def __init__(self, jobs: Iterable[Job[T]], queue: Queue[T]) -> None:
         self._taken = tuple(jobs)
         super().__init__(self._taken)
         self._queue = queue
+        self._process = os.getpid()
+        self._parents = frozenset()
+
+    def _foreign(self) -> frozenset[int]:
+        """Return which jobs a parent of this process took; a fork copied the batch."""
+        if self._process != (process := os.getpid()):
+            self._process, self._parents = process, frozenset(map(id, self._taken))
+        return self._parents
+
+    def _others(self, jobs: Iterable[Job[Any]], *batches: Iterable[Any]) -> Jobs[Any]:
+        """Make a batch of jobs of this one and of others."""
+        made = Jobs(jobs, self._queue)
+        foreign = self._foreign().union(*(b._foreign() for b in batches if isinstance(b, Jobs)))
+        if foreign:
+            made._parents = foreign.intersection(map(id, made._taken))
+        return made
+
+    def _reach(self, job: Job[T]) -> bool:
+        """Begin a job; return whether it is this process's, and its lease goes on."""
+        # A job that the parent began would begin here too, without a look at its lease.
+        return id(job) not in self._foreign() and job._reach()
 
     def ack(self) -> None:
         """Ack all of them, as `Queue.ack`."""
@@ -73,7 +98,7 @@ class Jobs(list[Job[T]]):
         self._queue._release(list.copy(self), delay, reason)
 
     def __iter__(self) -> Iterator[Job[T]]:
-        return filter(_core.Job._reach, list.__iter__(self))
+        return filter(self._reach, list.__iter__(self))
 
     def __contains__(self, item: object) -> bool:
         if isinstance(item, Job):
@@ -81,7 +106,7 @@ class Jobs(list[Job[T]]):
         raise TypeError(f"`in` looks for a job of the batch, not for {named(item)}")
 
     def __reversed__(self) -> Iterator[Job[T]]:
-        return filter(_core.Job._reach, list.__reversed__(self))
+        return filter(self._reach, list.__reversed__(self))
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Job[T]: ...
@@ -89,7 +114,7 @@ class Jobs(list[Job[T]]):
     def __getitem__(self, index: slice) -> Jobs[T]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Job[T] | Jobs[T]:
         if isinstance(index, slice):
-            return Jobs(list.__getitem__(self, index), self._queue)
+            return self._others(list.__getitem__(self, index))
         job = list.__getitem__(self, index)
         job._reach()
         return job
@@ -113,7 +138,7 @@ class Jobs(list[Job[T]]):
         )
 
     def __add__(self, other: list[Any]) -> Jobs[Any]:  # type: ignore[override]
-        return Jobs(list.__add__(self, other), self._queue)
+        return self._others(list.__add__(self, other), other)
 
     def __enter__(self) -> Jobs[T]:
         return self

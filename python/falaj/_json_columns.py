@@ -61,7 +61,10 @@ def _is_read(kind: pyarrow.DataType) -> bool:
     if kinds.is_list(kind):
         return _is_read(kind.value_type)
     if kinds.is_struct(kind):
-        return all(_is_read(each.type) for each in kind)
+        names = {each.name for each in kind}
+        return len(names) == kind.num_fields and all(_is_read(each.type) for each in kind)
+    if kinds.is_float16(kind):
+        return False
     plain = (
         kinds.is_boolean,
         kinds.is_integer,
@@ -191,7 +194,8 @@ def _json(values: pyarrow.Array, wanted: pyarrow.DataType) -> pyarrow.Array:
 def _as_arrow_reads(wanted: pyarrow.DataType) -> pyarrow.DataType:
     """Say as what to read that which Arrow does not read from JSON as Spark does.
 
-    Dates it takes for numbers, and of times it refuses more than microseconds.
+    Dates it takes for numbers, and of times it refuses more than microseconds. It takes a member
+    that cannot be null for one that is missing where the whole object is.
     """
     import pyarrow
 
@@ -202,7 +206,8 @@ def _as_arrow_reads(wanted: pyarrow.DataType) -> pyarrow.DataType:
         field = wanted.value_field
         return pyarrow.list_(field.with_type(_as_arrow_reads(field.type)))
     if kinds.is_struct(wanted):
-        return pyarrow.struct([f.with_type(_as_arrow_reads(f.type)) for f in wanted])
+        members = [f.with_type(_as_arrow_reads(f.type)).with_nullable(True) for f in wanted]
+        return pyarrow.struct(members)
     return wanted
 
 
@@ -215,6 +220,9 @@ def _as_wanted(found: pyarrow.Array, wanted: pyarrow.DataType) -> pyarrow.Array:
         return found
     if kinds.is_struct(wanted):
         parts = [_as_wanted(f, w.type) for f, w in zip(found.flatten(), wanted, strict=True)]
+        for part, member in zip(parts, wanted, strict=True):
+            if not member.nullable and part.null_count > found.null_count:
+                raise pyarrow.ArrowInvalid(f"the member {member.name!r} is null")
         return pyarrow.StructArray.from_arrays(parts, fields=list(wanted), mask=found.is_null())
     if kinds.is_list(wanted):
         inside = _as_wanted(found.values, wanted.value_type)
@@ -227,7 +235,11 @@ def _as_wanted(found: pyarrow.Array, wanted: pyarrow.DataType) -> pyarrow.Array:
 
 
 def _times(text: pyarrow.Array, wanted: pyarrow.DataType) -> pyarrow.Array:
-    """Read ISO times: cut to microseconds, as from_json does; in UTC where they name no zone."""
+    """Read ISO times: cut to microseconds, as from_json does; in UTC where they name no zone.
+
+    A type without a zone gets them in UTC.
+    """
+    import pyarrow
     from pyarrow import compute
 
     for pattern, instead in (
@@ -236,7 +248,7 @@ def _times(text: pyarrow.Array, wanted: pyarrow.DataType) -> pyarrow.Array:
         (r"([T ]\d\d[:.\d]*)$", r"\1Z"),  # Arrow wants a zone everywhere, or nowhere
     ):
         text = compute.replace_substring_regex(text, pattern=pattern, replacement=instead)
-    return text.cast(wanted)
+    return text.cast(pyarrow.timestamp(wanted.unit, wanted.tz or "UTC")).cast(wanted)
 
 
 def _is_infinite(found: pyarrow.Array) -> bool:

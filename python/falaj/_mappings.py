@@ -7,7 +7,9 @@ directory; looking a name up reads only the files of that name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import NoReturn, Self, TypeVar
+
+from falaj._any_topic import GIVE_THE_PATH
 
 __all__ = ["Named"]
 
@@ -42,6 +44,12 @@ class Named(Mapping[str, T]):
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self._names()
+
+    def __copy__(self) -> Self:
+        return self  # it has no state of its own
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a view of a store cannot be pickled or copied: {GIVE_THE_PATH}")
 
     def __repr__(self) -> str:
         return f"<falaj.Store.{self._kind}: {', '.join(map(repr, self._names())) or 'none'}>"

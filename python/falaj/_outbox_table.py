@@ -4,19 +4,27 @@ Owns the connection's settings and the checks of the table. Invariant: a table t
 integer ids, which never come again where rows are deleted. `falaj.outbox` handles the rows.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import sqlite3
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from falaj.errors import InvalidArgument
+from falaj._time import seconds
+from falaj.errors import InvalidArgument, shown
 
-__all__ = ["connect", "quoted"]
+if TYPE_CHECKING:
+    from falaj._time import Duration
+
+__all__ = ["connect", "identity", "key_of", "quoted", "span"]
 
 #: Parts of a statement that are no keyword: strings, quoted names, comments.
 _NO_KEYWORD = re.compile(
     r"""'[^']*'|"[^"]*"|`[^`]*`|\[[^]]*\]|--[^\n]*|/\*.*?(?:\*/|$)""", re.DOTALL
 )
+_SECONDS_MAX = 1_000_000
 _PROGRESS = """
 CREATE TABLE IF NOT EXISTS falaj_outbox (
     outbox TEXT NOT NULL, topic TEXT NOT NULL, sequence INTEGER NOT NULL,
@@ -25,6 +33,23 @@ CREATE TABLE IF NOT EXISTS falaj_outbox (
     PRIMARY KEY (outbox, topic)
 ) WITHOUT ROWID
 """
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    """Return what tells a file from another of its path; None where there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def key_of(row: sqlite3.Row) -> Any:
+    """Return the key of a row; None in a table without keys."""
+    try:
+        return row["key"]  # in whatever case the column is named
+    except IndexError:
+        return None
 
 
 def quoted(name: str) -> str:
@@ -122,3 +147,12 @@ def _expect_value(connection: sqlite3.Connection, table: str) -> None:
     rows = connection.execute(f"SELECT * FROM {quoted(table)} LIMIT 0")
     if "value" not in [name.lower() for name, *_ in rows.description]:
         raise InvalidArgument('it has no column "value": give row=, which makes a value of a row')
+
+
+def span(what: str, duration: Duration) -> float:
+    """Check a duration: SQLite and Python count some of them in 32 bits."""
+    found = seconds(duration, what)
+    if not 0 <= found <= _SECONDS_MAX:
+        limits = f"from 0 to {_SECONDS_MAX:,} seconds"
+        raise InvalidArgument(f"{what} is {limits}, not {shown(duration)}")
+    return found

@@ -10,6 +10,9 @@ import os
 from falaj.errors import InvalidArgument, NotAStore, named
 
 __all__ = [
+    "KINDS_OF_PLACES",
+    "expect_outside_places",
+    "expect_outside_stores",
     "expect_path",
     "expect_place",
     "holds_a_place",
@@ -19,6 +22,8 @@ __all__ = [
     "name_the_place",
     "scheme_of",
 ]
+
+KINDS_OF_PLACES = "a place is a directory, or a URL with s3://, gs://, az://, http:// or https://"
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 _IN_A_SCHEME = _LETTERS | frozenset("0123456789+.-")
@@ -79,6 +84,38 @@ def expect_place(path: str) -> str:
     return path
 
 
+def expect_outside_places(path: str) -> None:
+    """Refuse a directory for a store that lies in a place.
+
+    Raises:
+        InvalidArgument: It does.
+    """
+    from pathlib import Path  # few need it
+
+    for above in Path(os.path.realpath(path)).parents:
+        if holds_a_place(os.fspath(above)):
+            raise InvalidArgument(
+                f"{path} lies in the place {above}, and would be lost with it: name a directory "
+                "elsewhere"
+            )
+
+
+def expect_outside_stores(path: str | os.PathLike[str], what: str) -> None:
+    """Refuse a directory that lies in a store.
+
+    Raises:
+        InvalidArgument: It does; `what` says what it is for.
+    """
+    from pathlib import Path  # few need it
+
+    for above in Path(os.path.realpath(path)).parents:
+        if holds_a_store(os.fspath(above)):
+            raise InvalidArgument(
+                f"{what} {path} lies in the store {above}, and would be lost with it: name a "
+                "directory elsewhere"
+            )
+
+
 def name_the_place(error: OSError, path: str | os.PathLike[str]) -> None:
     """Let the error of a directory that is no store say that it is a place, if so."""
     if type(error) is NotAStore and holds_a_place(text := os.fsdecode(path)):
@@ -97,6 +134,17 @@ def expect_path(text: str) -> str:
     return text
 
 
+def _possible(path: str) -> str:
+    """Return a path that a file can have."""
+    if "\0" in path:
+        raise InvalidArgument(f"no path has a zero byte in it, as {path!r} has")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"no path is {path!r}: it holds half a character") from None
+    return path
+
+
 def local_path(given: str | os.PathLike[str], what: str = "the path", instead: str = "") -> str:
     """Return the path on this machine; a URL `file:///…` names one, too.
 
@@ -111,7 +159,7 @@ def local_path(given: str | os.PathLike[str], what: str = "the path", instead: s
 
     Raises:
         InvalidArgument: It is empty, a URL of another scheme or of another machine, or a path of
-            Windows.
+            Windows. Or no file can have such a path.
 
     Example:
         >>> local_path("file:///data/all%20events"), local_path("events")
@@ -119,12 +167,15 @@ def local_path(given: str | os.PathLike[str], what: str = "the path", instead: s
     """
     if not isinstance(given, str | bytes | os.PathLike):
         raise TypeError(f"{what} is text, bytes or os.PathLike, not {named(given)}")
-    text = expect_path(os.fsdecode(given))
+    text = _possible(expect_path(os.fsdecode(given)))
     scheme = scheme_of(text)
     if scheme == "file":
         return _path_of(text.lstrip(), what)
     if scheme in ("http", "https") and not instead:
-        instead = "falaj.connect() opens a store behind a server"
+        instead = (
+            "falaj.connect() opens a store behind a server, and falaj.open_place() a place there. "
+            "In a shell, read such a place by its directory, or restore it"
+        )
     if scheme is not None:
         raise InvalidArgument(
             f"{what} is a path on this machine or a URL file:///…, not {text!r}: falaj locks, "

@@ -7,17 +7,17 @@ dead-lettering, timeouts, asyncio.
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 from falaj import _core
 from falaj._any_topic import GIVE_THE_PATH
 from falaj._backoff import USUAL, delay_after, delay_of
-from falaj._checks import choice, flag
+from falaj._checks import choice, flag, writable
 from falaj._core import Job, NewRecord, Record
 from falaj._jobs import Jobs
 from falaj._numbers import number, seconds
+from falaj._taking import Taking
 from falaj.errors import (
     Error,
     HandleClosed,
@@ -31,7 +31,7 @@ from falaj.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
     from falaj._any_topic import AnyTopic
     from falaj._arguments import QueueInfo, Sync
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from falaj._topic import Topic
     from falaj.codecs import Codec
 
+    Bytes = bytes | bytearray | memoryview
     Headers = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
 
 __all__ = ["Job", "Queue"]
@@ -182,12 +183,13 @@ class Queue(_core.Queue[T]):
         queue._backoff = backoff
         queue._dead_letter = dead_letter if dead_letter is not None else topic.name + ".dead"
         queue._dead = None
-        if isinstance(dead_letter, str):
-            with suppress(UnknownTopic):  # else it is created when the first letter is written
-                topic.store.topics[dead_letter]
-                queue._letters()  # its codec is looked at now, and not when a job is given up
-        elif dead_letter is not None:
-            queue._letters()
+        if dead_letter is not None or max_attempts is not None:
+            # Its codec and state are looked at now, and not when a job is given up.
+            # If there is none, the first letter creates it.
+            with suppress(UnknownTopic):
+                if isinstance(where := queue._dead_letter, str):
+                    topic.store.topics[where]
+                writable(queue._letters(), "dead_letter")
         return queue
 
     @property
@@ -235,9 +237,32 @@ class Queue(_core.Queue[T]):
             self._dead = where
         return self._dead
 
+    if TYPE_CHECKING:
+
+        @overload
+        def put(
+            self: Queue[memoryview] | Queue[bytes],
+            value: Bytes,
+            key: str | bytes | None = None,
+            *,
+            delay: Duration = 0.0,
+            headers: Headers | None = None,
+            sync: Sync | None = None,
+        ) -> int: ...
+        @overload
+        def put(
+            self,
+            value: T,
+            key: str | bytes | None = None,
+            *,
+            delay: Duration = 0.0,
+            headers: Headers | None = None,
+            sync: Sync | None = None,
+        ) -> int: ...
+
     def put(
         self,
-        value: T,
+        value: Any,
         key: str | bytes | None = None,
         *,
         delay: Duration = 0.0,
@@ -268,9 +293,30 @@ class Queue(_core.Queue[T]):
         self._expect_open()
         return self._topic.append(value, key, headers=self._told(delay, headers), sync=sync)
 
+    if TYPE_CHECKING:
+
+        @overload
+        def put_many(
+            self: Queue[memoryview] | Queue[bytes],
+            values: Iterable[Bytes | NewRecord | Record[Any] | tuple[str | bytes, Bytes]],
+            *,
+            delay: Duration = 0.0,
+            headers: Headers | None = None,
+            sync: Sync | None = None,
+        ) -> range: ...
+        @overload
+        def put_many(
+            self,
+            values: Iterable[T | NewRecord | Record[Any] | tuple[str | bytes, T]],
+            *,
+            delay: Duration = 0.0,
+            headers: Headers | None = None,
+            sync: Sync | None = None,
+        ) -> range: ...
+
     def put_many(
         self,
-        values: Iterable[T | NewRecord | Record[Any] | tuple[str | bytes, T]],
+        values: Iterable[Any],
         *,
         delay: Duration = 0.0,
         headers: Headers | None = None,
@@ -299,7 +345,7 @@ class Queue(_core.Queue[T]):
 
     def _told(self, delay: Duration, headers: Headers | None) -> Headers | None:
         """Return the headers of a new job."""
-        if delay == 0 and type(delay) in (int, float):
+        if type(delay) in (int, float) and delay == 0:
             return headers
         wait = seconds(delay, "a delay")
         if wait is None or wait >= 2**32:
@@ -330,9 +376,9 @@ class Queue(_core.Queue[T]):
             b'2.png'
         """
         self._expect_open()
-        return self._each(lease, timeout)
+        return self._each(_lease(lease), _span(timeout))
 
-    def _each(self, lease: Duration, timeout: Duration | None) -> Iterator[Job[T]]:
+    def _each(self, lease: float, timeout: float | None) -> Iterator[Job[T]]:
         try:
             while jobs := self.take(1, lease, timeout):
                 yield from jobs
@@ -365,7 +411,7 @@ class Queue(_core.Queue[T]):
         from falaj._wait import AsyncJobs  # asyncio takes as long to import as all of falaj
 
         self._expect_open()
-        return AsyncJobs(self, lease, timeout)
+        return AsyncJobs(self, _lease(lease), timeout)
 
     def __aiter__(self) -> AsyncIterator[Job[T]]:
         return self.ajobs().__aiter__()
@@ -417,7 +463,7 @@ class Queue(_core.Queue[T]):
         self._expect_open()
         if backoff is None:
             backoff = self._backoff or USUAL
-        return work(self, handler, lease, backoff, timeout, on_error)
+        return work(self, handler, _lease(lease), backoff, _span(timeout), on_error)
 
     def redrive(self, limit: int | None = None, *, dry_run: bool = False) -> int:
         """Put dead letters of the queue back into its topic, each once.
@@ -488,20 +534,22 @@ class Queue(_core.Queue[T]):
         n = number(n, "how many jobs to take")
         if n < 1:
             raise InvalidArgument(f"n is how many jobs to take, from 1 on, not {shown(n)}")
-        given, begun = timeout, time.monotonic()
+        # Before anything is taken: a wrong one must not depend on what the queue holds.
+        lease, limit = _lease(lease), _span(timeout)
+        left, begun = limit, time.monotonic()
         found: list[Job[T]] = []
         worn: list[Job[T]] = []
         try:
             while not found:
                 most = self._max_attempts
                 has_policy = most is not None or self._backoff is not None
-                self._take(found, worn, n, lease, timeout, most or _FOREVER, has_policy)
+                self._take(found, worn, n, lease, left, most or _FOREVER, has_policy)
                 if not worn:
                     break
                 found[:] = self._give_up(worn, found, lease)
                 worn.clear()
-                if (limit := seconds(given)) is not None:
-                    timeout = max(0.0, begun + limit - time.monotonic())
+                if limit is not None:
+                    left = max(0.0, begun + limit - time.monotonic())
             return Jobs(found, self)
         except BaseException:
             with suppress(Error):  # such as that of a store which the signal's handler closed
@@ -561,7 +609,7 @@ class Queue(_core.Queue[T]):
         """Seconds before a job that failed its attempt is delivered again."""
         return 0.0 if self._backoff is None else delay_after(self._backoff, attempt, self.name)
 
-    def _give_up(self, worn: list[Job[T]], others: list[Job[T]], lease: Duration) -> list[Job[T]]:
+    def _give_up(self, worn: list[Job[T]], others: list[Job[T]], lease: float) -> list[Job[T]]:
         """Write the dead letters of some jobs, and return which of the others can be worked on."""
         try:
             # However long it takes: no other process writes the same meanwhile, or gets the others,
@@ -621,47 +669,18 @@ def _expect_other(topic: str, dead_letter: str) -> None:
         )
 
 
-class Taking(Coroutine[Any, Any, "Jobs[T]"], Generic[T]):
-    """A take that asyncio waits for: a coroutine, and a context manager; `Queue.atake` makes it.
+def _span(given: Duration | None, what: str = "a timeout") -> float | None:
+    """Turn a span into seconds; plain numbers need no import of datetime."""
+    if type(given) in (int, float) and 0 <= given < _FOREVER:  # type: ignore[operator]
+        return float(given)  # type: ignore[arg-type]
+    found = seconds(given, what)
+    if found is not None and found >= 2**64:
+        raise InvalidArgument(f"{what} is below 2**64 seconds, not {shown(given)}")
+    return found
 
-    It begins when it is awaited, or when `asyncio.create_task` or `gather` runs it.
-    """
 
-    __slots__ = ("_jobs", "_queue", "_running", "_what")
-
-    def __init__(self, queue: Queue[T], n: int, lease: Duration, timeout: Duration | None) -> None:
-        self._queue = queue
-        self._what = (n, lease, timeout)
-        self._jobs: Jobs[T] | None = None
-        self._running: Coroutine[Any, Any, Jobs[T]] | None = None
-
-    def __await__(self) -> Generator[Any, None, Jobs[T]]:
-        return self._begun().__await__()
-
-    def send(self, value: Any, /) -> Any:
-        """Continue it; Python calls this."""
-        return self._begun().send(value)
-
-    def throw(self, *error: Any) -> Any:
-        """Raise an exception in it; Python calls this, for example to cancel a task."""
-        return self._begun().throw(*error)
-
-    def close(self) -> None:
-        """End it; Python calls this."""
-        if self._running is not None:
-            self._running.close()
-
-    def _begun(self) -> Coroutine[Any, Any, Jobs[T]]:
-        if self._running is None:
-            from falaj._wait import take  # asyncio takes as long to import as all of falaj
-
-            self._running = take(self._queue, *self._what)
-        return self._running
-
-    async def __aenter__(self) -> Jobs[T]:
-        self._jobs = await self
-        return self._jobs
-
-    async def __aexit__(self, *exception: Any) -> None:
-        if self._jobs is not None:
-            self._jobs.__exit__(*exception)
+def _lease(given: Duration) -> float:
+    found = _span(given, "a lease")
+    if found is None:
+        raise TypeError('a lease is seconds, a timedelta or text such as "5m", not None')
+    return found

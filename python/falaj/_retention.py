@@ -16,9 +16,18 @@ from falaj._time import Duration, seconds
 from falaj.errors import InvalidArgument, named, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Changes", "Cut", "LogMaintenance", "Maintenance", "TopicRetention", "changes", "texts"]
+__all__ = [
+    "Changes",
+    "Cut",
+    "LogMaintenance",
+    "Maintenance",
+    "TopicRetention",
+    "changes",
+    "refuse_others",
+    "texts",
+]
 
 Changes = dict[str, int | bool | None]
 
@@ -97,14 +106,28 @@ def check_names(given: Iterable[str], verb: str) -> None:
 
 def _meant(name: str, verb: str) -> str:
     """Name the setting that a mistyped one is most like, for the end of a sentence."""
-    import difflib  # a mistake needs it alone
-
     settings = [*_LIMITS, *_FLAGS, "retention_age"]
     if verb == "topic()":
         settings += ["codec", "log", "partitions", "segment_bytes", "sync", "sync_interval_ms"]
         settings += ["verify", "visibility", "create"]
+    return _nearest(name, settings)
+
+
+def _nearest(name: str, settings: Sequence[str]) -> str:
+    import difflib  # a mistake needs it alone
+
     near = difflib.get_close_matches(name, settings, 1)
     return f": did you mean {near[0]!r}?" if near else f"; it has {', '.join(sorted(settings))}"
+
+
+def refuse_others(given: Iterable[str], call: str, settings: Sequence[str]) -> None:
+    """Refuse keyword arguments of a call that has these settings alone.
+
+    Raises:
+        TypeError: There is one.
+    """
+    for name in given:
+        raise TypeError(f"{call} has no setting {name!r}{_nearest(name, settings)}")
 
 
 def changes(given: Mapping[str, Any]) -> Changes:
@@ -175,7 +198,9 @@ def texts(properties: Mapping[Any, Any]) -> dict[str, str | None]:
         TypeError: A name is not text, or a value is neither text nor None.
         InvalidArgument: A text holds half a character.
     """
+    given = mapping(properties, "properties", "texts by name").items()
+    named_texts = ((text(name, "the name of a property"), value) for name, value in given)
     return {
-        text(name, "the name in properties"): None if value is None else text(value, "properties")
-        for name, value in mapping(properties, "properties", "texts by name").items()
+        name: None if value is None else text(value, f"the value of property {named(name)}")
+        for name, value in named_texts
     }

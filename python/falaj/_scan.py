@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import pyarrow
 import pyarrow.dataset
 
 from falaj import _core, _json_columns, _predicates
+from falaj._numbers import number
 from falaj.errors import CorruptData, DecodeFailed, InvalidArgument, MissingExtra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pandas
     import polars
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from falaj._admin import Skipped
     from falaj._predicates import Wanted
     from falaj.arrow import Lane
+
+    _Columns = Sequence[str] | Mapping[str, compute.Expression] | None
 
 __all__ = ["Records", "Scan"]
 
@@ -216,6 +219,74 @@ def _cut(topic: AnyTopic[Any], lane: Lane, wanted: Wanted) -> Lane | None:
     return partition, max(found, first), end
 
 
+class _Reading:
+    """The batches of one reading. pyarrow asks for them in threads of its own.
+
+    It makes an error of its own kind of each of ours, so the first one is kept.
+    """
+
+    def __init__(
+        self, schema: pyarrow.Schema, batches: Iterator[_core.ArrowBatch | pyarrow.RecordBatch]
+    ) -> None:
+        self.schema, self._batches = schema, batches
+        self._failed: BaseException | None = None
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return _core._arrow_stream(self.schema, self)
+
+    def __iter__(self) -> _Reading:
+        return self
+
+    def __next__(self) -> _core.ArrowBatch | pyarrow.RecordBatch:
+        try:
+            return next(self._batches)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self._failed = error
+            raise
+
+    def told(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Read by pyarrow, with our own errors."""
+        try:
+            return read(*arguments)
+        except Exception:
+            if self._failed is None:
+                raise
+            raise self._failed from None
+
+
+class _Plan(NamedTuple):
+    """The part of a scan that is read, and what pyarrow does with it.
+
+    Attributes:
+        needed: The columns that are read.
+        wanted: The records that are read.
+        columns: The columns that are asked for.
+        filter: The condition that is left, if one is.
+    """
+
+    needed: list[str]
+    wanted: Wanted
+    columns: _Columns
+    filter: compute.Expression | None
+
+    @property
+    def has_left(self) -> bool:
+        """Whether what is read is not yet what is asked for."""
+        return self.filter is not None or self.columns not in (None, self.needed)
+
+    def left(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a scanner that does what is left."""
+        return {**options, "columns": self.columns, "filter": self.filter}
+
+
+def _scanner_of(
+    part: pyarrow.RecordBatch | pyarrow.Table, options: Mapping[str, Any]
+) -> pyarrow.dataset.Scanner:
+    return pyarrow.dataset.InMemoryDataset(part).scanner(**options)
+
+
 class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no types
     """A lazy table of one topic or several.
 
@@ -263,7 +334,7 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
 
     def scanner(
         self,
-        columns: Sequence[str] | Mapping[str, compute.Expression] | None = None,
+        columns: _Columns = None,
         filter: compute.Expression | None = None,  # noqa: A002
         **options: Any,
     ) -> pyarrow.dataset.Scanner:
@@ -275,8 +346,24 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
             **options: Other options of pyarrow's.
 
         Returns:
-            A scanner of pyarrow's. Corruption ends it with falaj's own error.
+            A scanner of pyarrow's. Its errors are pyarrow's, with the text of ours.
         """
+        return self._scanner(columns, filter, **options)[0]
+
+    def _scanner(
+        self,
+        columns: _Columns = None,
+        filter: compute.Expression | None = None,  # noqa: A002
+        **options: Any,
+    ) -> tuple[pyarrow.dataset.Scanner, _Reading]:
+        """Make a scanner, and what it reads."""
+        plan = self._plan(columns, filter)
+        reading = self._reading(plan, options.pop("batch_size", None))
+        reader = pyarrow.RecordBatchReader.from_stream(reading)
+        return pyarrow.dataset.Scanner.from_batches(reader, **plan.left(options)), reading
+
+    def _plan(self, columns: _Columns, filter: compute.Expression | None) -> _Plan:  # noqa: A002
+        """Choose what is read, and what is left for pyarrow to do."""
         wanted = _predicates.ALL if filter is None else _predicates.of_arrow(filter)
         names = self.schema.names
         if isinstance(columns, dict) or (columns is not None and not set(columns) <= set(names)):
@@ -286,15 +373,84 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
             if not wanted.exact:
                 chosen |= _predicates.columns_of(filter, names)
             needed = [name for name in names if name in chosen]
-        if wanted.exact:
-            filter = None  # noqa: A001
-        rows = options.pop("batch_size", self._records.batch_rows)
-        schema = pyarrow.schema([self.schema.field(name) for name in needed])
-        batches = self._records.read(needed, wanted, rows)
-        reader = pyarrow.RecordBatchReader.from_batches(schema, map(pyarrow.record_batch, batches))
-        if needed != columns or filter is not None:
-            options |= {"columns": columns, "filter": filter}
-        return pyarrow.dataset.Scanner.from_batches(reader, **options)
+        return _Plan(needed, wanted, columns, None if wanted.exact else filter)
+
+    def _reading(self, plan: _Plan, rows: int | None, *, ahead: bool = True) -> _Reading:
+        schema = pyarrow.schema([self.schema.field(name) for name in plan.needed])
+        rows = self._records.batch_rows if rows is None else rows
+        return _Reading(schema, self._records.read(plan.needed, plan.wanted, rows, ahead=ahead))
+
+    def to_table(self, *chosen: Any, **options: Any) -> pyarrow.Table:
+        """Read into a table of pyarrow. Arguments as for `scanner`.
+
+        Raises:
+            CorruptData: A record is corrupt.
+            OffsetOutOfRange: Some of it was trimmed since the scan was made.
+        """
+        scanner, reading = self._scanner(*chosen, **options)
+        return reading.told(scanner.to_table)
+
+    def to_batches(
+        self,
+        columns: _Columns = None,
+        filter: compute.Expression | None = None,  # noqa: A002
+        **options: Any,
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Read one batch after the other. Arguments as for `scanner`, errors as `to_table`.
+
+        A few batches are in memory at a time.
+        """
+        plan = self._plan(columns, filter)
+        reading = self._reading(plan, options.pop("batch_size", None))
+        return self._batches(plan, reading, plan.left(options))
+
+    def _batches(
+        self, plan: _Plan, reading: _Reading, left: Mapping[str, Any]
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Read batches, and let pyarrow do what is left with each. Its scanner would hold dozens.
+
+        The first scanner reads nothing: it refuses options that pyarrow does not know.
+        """
+        _scanner_of(pyarrow.Table.from_batches([], reading.schema), left)
+        return (
+            batch
+            for made in map(pyarrow.record_batch, reading)
+            for batch in (_scanner_of(made, left).to_batches() if plan.has_left else (made,))
+            if len(batch)
+        )
+
+    def head(
+        self,
+        num_rows: int,
+        columns: _Columns = None,
+        filter: compute.Expression | None = None,  # noqa: A002
+        **options: Any,
+    ) -> pyarrow.Table:
+        """Read the first rows, and no more.
+
+        Other arguments as for `scanner`, errors as for `to_table`.
+        """
+        num_rows = number(num_rows, "how many rows to read")
+        if num_rows < 0:
+            raise InvalidArgument(f"num_rows is how many to read, from 0 on, not {num_rows}")
+        plan = self._plan(columns, filter)
+        rows = options.pop("batch_size", None) or self._records.batch_rows
+        ahead = plan.filter is not None or num_rows > rows
+        reading = self._reading(plan, rows if ahead else max(1, num_rows), ahead=ahead)
+        left = plan.left(options)
+        found, missing = list[pyarrow.RecordBatch](), num_rows
+        for batch in self._batches(plan, reading, left):
+            found.append(batch[:missing])
+            missing -= len(found[-1])
+            if missing <= 0:
+                break
+        empty = pyarrow.Table.from_batches([], reading.schema)
+        return pyarrow.Table.from_batches(found, _scanner_of(empty, left).projected_schema)
+
+    def take(self, indices: Any, *chosen: Any, **options: Any) -> pyarrow.Table:
+        """Read rows by their places in the scan, as `head` does the first ones."""
+        scanner, reading = self._scanner(*chosen, **options)
+        return reading.told(scanner.take, indices)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Pass all of it to a library that reads Arrow streams: pyarrow, Polars, DuckDB, deltalake.
@@ -308,9 +464,8 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
             >>> polars.DataFrame(orders.scan(columns=["value"])).rows()
             [(b'one',), (b'two',)]
         """
-        reader = self.scanner().to_reader()
-        passed: object = reader.__arrow_c_stream__(requested_schema)
-        return passed
+        reading = self._reading(self._plan(None, None), None)
+        return reading.__arrow_c_stream__(requested_schema)
 
     def _repr_html_(self) -> str:
         """Show the first ten rows as a table, in a notebook."""
@@ -320,7 +475,8 @@ class Scan(pyarrow.dataset.UnionDataset):  # type: ignore[misc] # pyarrow has no
 
     def count_rows(self, filter: compute.Expression | None = None, **options: Any) -> int:  # noqa: A002
         """Count the records, or those that meet a condition."""
-        counted: int = self.scanner(self.schema.names[:1], filter, **options).count_rows()
+        scanner, reading = self._scanner(self.schema.names[:1], filter, **options)
+        counted: int = reading.told(scanner.count_rows)
         return counted
 
     def to_polars(self) -> polars.LazyFrame:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from falaj._any_topic import AnyTopic
-    from falaj._core import Batch, Record, Records
+    from falaj._core import Batch, Consumer, Record, Records
     from falaj._topic import Topic
 
 T = TypeVar("T")
@@ -47,11 +47,11 @@ def backwards(topic: Topic[T], first: int, end: int) -> Generator[Record[T], Non
 
 
 class OneByOne(Generic[Each]):
-    """An iterator over what a topic gives, such as `reversed(topic)`; `in` raises."""
+    """An iterator over what a topic or a consumer gives, such as `reversed(topic)`; `in` raises."""
 
     __slots__ = ("_each", "_topic")
 
-    def __init__(self, topic: AnyTopic[Any], each: Iterator[Each]) -> None:
+    def __init__(self, topic: AnyTopic[Any] | Consumer[Any], each: Iterator[Each]) -> None:
         self._topic = topic
         self._each = each
 
@@ -63,6 +63,15 @@ class OneByOne(Generic[Each]):
 
     def __contains__(self, item: Any) -> NoReturn:
         self._topic.__contains__(item)
+
+    def __reduce__(self) -> NoReturn:
+        _refuse_copies("an iterator")
+
+
+def _refuse_copies(what: str) -> NoReturn:
+    from falaj._any_topic import GIVE_THE_PATH  # that module needs this one
+
+    raise TypeError(f"{what} cannot be pickled or copied: {GIVE_THE_PATH}")
 
 
 def _after_corruption(records: Records[T]) -> tuple[list[Record[T]], CorruptData | None]:
@@ -116,7 +125,8 @@ class Slice(Generic[T]):
             for bound in (wanted.start, wanted.stop, wanted.step)
         )
         step = 1 if step is None else step
-        start, stop = _from_end(topic, start, step), _from_end(topic, stop, step)
+        # Both count from the same end, though others append meanwhile.
+        start, stop = (_from_end(topic, at, step, first, end) for at in (start, stop))
         if step > 0 and start is None:
             start = first
         if step < 0 and stop is None:
@@ -142,6 +152,12 @@ class Slice(Generic[T]):
 
     def __contains__(self, item: Any) -> NoReturn:
         self._topic.__contains__(item)
+
+    def __copy__(self) -> Slice[T]:
+        return self  # it has no state of its own
+
+    def __reduce__(self) -> NoReturn:
+        _refuse_copies("a slice")
 
     def _backwards(self) -> Iterator[Record[T]]:
         if offsets := self.offsets:
@@ -181,9 +197,14 @@ class Slice(Generic[T]):
         """
         offsets = self.offsets
         if isinstance(at, slice):
-            if offsets.step == 1:
-                at = slice(self._place(at.start), self._place(at.stop), at.step)
-            return Slice(self._topic, offsets[at])
+            start, stop, step = (
+                bound if bound is None else number(bound, "each of a slice's bounds")
+                for bound in (at.start, at.stop, at.step)
+            )
+            if offsets.step in (1, -1):
+                back = step is not None and step < 0
+                start, stop = (self._place(bound, back) for bound in (start, stop))
+            return Slice(self._topic, offsets[start:stop:step])
         at = number(at, "a place in a slice")
         if at >= len(offsets):
             raise IndexError(f"the slice has {len(offsets)} places, and none is {shown(at)}")
@@ -193,20 +214,31 @@ class Slice(Generic[T]):
 
     def _from_end(self, n: int) -> int:
         """The offset of the nth record from the end; in a slice backwards it is among the first."""
+        found = self._nth_from_end(n)
+        if found is None:
+            raise IndexError(f"the slice has fewer than {shown(n)} records")
+        return found
+
+    def _nth_from_end(self, n: int) -> int | None:
         first, last = sorted((self.offsets[0], self.offsets[-1]))
         count = self._topic._count(first, last + 1)
         if n > count:
-            raise IndexError(f"the slice has fewer than {shown(n)} records")
+            return None
         if self.offsets.step < 0:
             n = count - n + 1
         return self._topic._start_of_last(n, last + 1)
 
-    def _place(self, at: int | None) -> int | None:
-        """Turn a negative place, which counts records from the end, into one from the beginning."""
-        if at is None or (at := number(at, "each of a slice's bounds")) >= 0:
+    def _place(self, at: int | None, back: bool) -> int | None:
+        """Turn a negative place, which counts records from the end, into one from the beginning.
+
+        One before the first record is 0, or backwards before 0, as in a list.
+        """
+        if at is None or at >= 0 or not self.offsets:
             return at
-        found = self._topic._start_of_last(-at, self.offsets.stop)
-        return max(found - self.offsets.start, 0)
+        found = self._nth_from_end(-at)
+        if found is None:
+            return -len(self.offsets) - 1 if back else 0
+        return max((found - self.offsets[0]) * self.offsets.step, 0)
 
     def __repr__(self) -> str:
         offsets = self.offsets
@@ -214,12 +246,12 @@ class Slice(Generic[T]):
         return f"<falaj.Slice {self._topic.name}[{offsets.start}:{offsets.stop}{step}]>"
 
 
-def _from_end(topic: Topic[T], at: int | None, step: int) -> int | None:
+def _from_end(topic: Topic[T], at: int | None, step: int, first: int, end: int) -> int | None:
     """Turn a negative bound, which counts records from the end, into an offset."""
     if at is None or at >= 0:
         return at
-    first, end = topic.start_offset, topic.end_offset
-    found = topic._start_of_last(-at, end)
-    if step < 0 and found == first and topic._count(found, end) < -at:
+    n = min(-at, end + 1)  # no topic has more records than offsets
+    found = topic._start_of_last(n, end)
+    if step < 0 and found <= first and topic._count(first, end) < n:
         return first - 1 if first else -end - 1  # before the first one, as in a list
     return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypedDict, TypeVar, Unpack, overload
 
 from falaj import _core
 from falaj._any_topic import GIVE_THE_PATH, AnyTopic
-from falaj._checks import choice, flag, function
+from falaj._checks import choice, flag
 from falaj._checks import name as expect_name
 from falaj._store_shipping import StoreShipping
+from falaj.errors import InvalidArgument, SettingsMismatch
 
 if TYPE_CHECKING:
     import os
@@ -32,6 +33,22 @@ if TYPE_CHECKING:
     from falaj.codecs import Codec
     from falaj.metrics import Metrics
 
+    class _OfQueue(TypedDict, total=False):
+        max_attempts: int | None
+        dead_letter: str | AnyTopic[Any] | None
+        order: Literal["key"] | None
+        backoff: Backoff | None
+        create: bool
+
+    class _OfConsumer(TypedDict, total=False):
+        start: Start
+        visibility: Visibility
+        auto_commit: bool | float
+        cursor_in: AnyTopic[Any] | str | None
+        on_assign: OnPartitions | None
+        on_revoke: OnPartitions | None
+
+
 T = TypeVar("T")
 
 __all__ = ["Store", "open"]
@@ -47,7 +64,7 @@ def open(  # noqa: A001  # falaj.open is how it reads
     create: bool = True,
     sync: Sync = "interval",
     verify: bool = True,
-    lock_timeout: float = 10.0,
+    lock_timeout: Duration = 10.0,
     allow_network_fs: bool = False,
     io: Literal["mmap", "pread"] = "mmap",
 ) -> Store:
@@ -126,11 +143,12 @@ def _local(path: str | os.PathLike[str], *, remote: bool = False) -> str | os.Pa
     """Return a path on this machine; with `remote`, None for the URL of a place."""
     is_path = hasattr(type(path), "__fspath__")
     text: Any = path.__fspath__() if is_path else path  # type: ignore[union-attr]
-    if not isinstance(text, str) or (":" not in text and text[:1] != "~"):
+    if isinstance(text, str) and ":" not in text and text[:1] != "~":
         return path  # no URL, no home: importing `os` takes longer than opening a store
     from falaj._paths import is_place, local_path
 
-    return None if remote and is_place(text) else local_path(path)
+    is_remote = remote and isinstance(text, str) and is_place(text)
+    return None if is_remote else local_path(path, "a path")
 
 
 #: The class of transactions once it was needed: few need it, and it imports contextvars; an import
@@ -138,12 +156,11 @@ def _local(path: str | os.PathLike[str], *, remote: bool = False) -> str | os.Pa
 _TRANSACTION: list[type[Transaction]] = []
 
 
-def _transaction() -> type[Transaction]:
-    if not _TRANSACTION:
-        from falaj._transaction import Transaction
+def _transaction() -> list[type[Transaction]]:
+    from falaj._transaction import Transaction
 
-        _TRANSACTION.append(Transaction)
-    return _TRANSACTION[0]
+    _TRANSACTION[:] = [Transaction]
+    return _TRANSACTION
 
 
 class Store(StoreShipping):
@@ -201,7 +218,28 @@ class Store(StoreShipping):
             >>> tx.offsets["paid"], audit[0].to_bytes()
             ({0: range(0, 1)}, b'order 17 was paid')
         """
-        return _transaction()(self, sync, producer, sequence, timeout)
+        return (_TRANSACTION or _transaction())[0](self, sync, producer, sequence, timeout)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def consumer(
+            self,
+            group: str,
+            topics: AnyTopic[T] | Sequence[AnyTopic[T]],
+            *,
+            pattern: None = None,
+            **settings: Unpack[_OfConsumer],
+        ) -> Consumer[T]: ...
+        @overload
+        def consumer(
+            self,
+            group: str,
+            topics: str | Sequence[str | AnyTopic[Any]] | None = None,
+            *,
+            pattern: str | None = None,
+            **settings: Unpack[_OfConsumer],
+        ) -> Consumer[Any]: ...
 
     def consumer(
         self,
@@ -388,6 +426,56 @@ class Store(StoreShipping):
         expect_name(group, "the name of a consumer group")
         _core._forget_topic(self, group, expect_name(topic, "the name of a topic"))
 
+    if TYPE_CHECKING:
+
+        @overload
+        def queue(self, name: str, topic: Topic[T], **settings: Unpack[_OfQueue]) -> Queue[T]: ...
+        @overload
+        def queue(
+            self,
+            name: str,
+            topic: str | None = None,
+            *,
+            codec: Literal["raw"],
+            **settings: Unpack[_OfQueue],
+        ) -> Queue[memoryview]: ...
+        @overload
+        def queue(
+            self,
+            name: str,
+            topic: str | None = None,
+            *,
+            codec: Literal["bytes"],
+            **settings: Unpack[_OfQueue],
+        ) -> Queue[bytes]: ...
+        @overload
+        def queue(
+            self,
+            name: str,
+            topic: str | None = None,
+            *,
+            codec: Literal["str"],
+            **settings: Unpack[_OfQueue],
+        ) -> Queue[str]: ...
+        @overload
+        def queue(
+            self,
+            name: str,
+            topic: str | None = None,
+            *,
+            codec: Codec[T] | type[T],
+            **settings: Unpack[_OfQueue],
+        ) -> Queue[T]: ...
+        @overload
+        def queue(
+            self,
+            name: str,
+            topic: str | None = None,
+            *,
+            codec: str | None = None,
+            **settings: Unpack[_OfQueue],
+        ) -> Queue[Any]: ...
+
     def queue(
         self,
         name: str,
@@ -445,7 +533,15 @@ class Store(StoreShipping):
         max_attempts = check_limits(max_attempts, dead_letter, order, backoff)
         if not flag(create, "create"):
             _core._expect_queue(self, name)
-        over = topic_of(self, name, topic, codec, dead_letter)
+        try:
+            over = topic_of(self, name, topic, codec, dead_letter)
+        except SettingsMismatch as error:
+            if error.setting == "partitions":
+                raise InvalidArgument(
+                    f"topic {error.topic!r} has {error.stored} partitions, and a queue needs a "
+                    "topic with one: name another topic. Any number of workers may share it"
+                ) from None
+            raise
         return Queue(over, name, max_attempts, dead_letter, order, backoff)
 
     @property
@@ -530,7 +626,7 @@ class Store(StoreShipping):
         consumer group or a queue is copied as it is, and listed in `problems`.
 
         Args:
-            path: The destination; not inside the store.
+            path: The destination; not inside the store or a place.
             progress: Called with the bytes done and all bytes; its exception ends the call.
 
         Raises:
@@ -545,8 +641,12 @@ class Store(StoreShipping):
             >>> store.backup(store.path.with_name("copy"))["topics"]
             1
         """
-        function(progress, "progress")
-        return _core._backup(self, _local(path), progress)
+        from falaj._functions import callback  # few need it
+        from falaj._paths import expect_outside_places, local_path
+
+        local, progress = local_path(path, "a path"), callback(progress, "progress")
+        expect_outside_places(local)
+        return _core._backup(self, local, progress)
 
     def verify(self, topic: str | None = None, progress: Progress | None = None) -> Verification:
         """Check everything in the store, or in the log of one topic; see `falaj.verify`.
@@ -558,8 +658,9 @@ class Store(StoreShipping):
             >>> store.verify()["findings"]
             []
         """
-        function(progress, "progress")
-        return _core._verify(self.path, topic, progress)
+        from falaj._functions import callback  # few need it
+
+        return _core._verify(self.path, topic, callback(progress, "progress"))
 
     def info(self) -> StoreInfo:
         """Report topics, offsets, logs, locks, processes, consumer groups and work queues.

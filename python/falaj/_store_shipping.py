@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Iterable, Sequence
     from types import EllipsisType
+    from typing import Never
 
     from falaj._admin import PlaceInfo
     from falaj._place import ShipReport
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreShipping"]
 
+_SETTINGS = ("retention_bytes", "ship_backlog_bytes", "ship_min_sync")
 _PLACE = ("place", "number", "behind", "heard_us", "problem")
 
 
@@ -38,6 +40,7 @@ class StoreShipping(StoreTopics):
         retention_bytes: int | EllipsisType | None = ...,
         ship_backlog_bytes: int | EllipsisType | None = ...,
         ship_min_sync: int | EllipsisType | None = ...,
+        **_others: Never,  # a mistyped name, which the error tells with the one that was meant
     ) -> None:
         """Change settings of the store, on disk when this returns. The others stay.
 
@@ -58,14 +61,16 @@ class StoreShipping(StoreTopics):
 
         Raises:
             NotWritable: The store was opened for reading.
+            TypeError: There is no such setting.
 
         Example:
             >>> store.configure(retention_bytes=10 << 30)
             >>> store.info()["retention_bytes"]
             10737418240
         """
-        from falaj._retention import limit  # few need it
+        from falaj._retention import limit, refuse_others  # few need it
 
+        refuse_others(_others, "store.configure()", _SETTINGS)
         if ship_backlog_bytes is not ...:
             backlog = limit("ship_backlog_bytes", ship_backlog_bytes, "1 GiB")
             _core._configure_shipping(self, backlog)
@@ -152,11 +157,12 @@ class StoreShipping(StoreTopics):
             history: How far back the place can be restored, such as "14d"; without it, seven days.
             new_origin: Begin as a new origin, beside the one that the store was until now.
             stop: Set it to end the call in order.
-            **options: Options of a bucket or a peer, such as `endpoint` or `token`, for each place.
+            **options: Options of a bucket or a peer, such as `endpoint` or `token`, for the places
+                that take them.
 
         Raises:
             InvalidArgument: There are fewer places than `ship_min_sync`, or one twice. Or a place
-                lies in the store.
+                lies in the store, or the store in a place. Or no place takes an option.
             LockTimeout: Another process of this machine ships the store; the message names it.
             PlaceRefused: A place has other records than the store, or more.
             Fenced: A process on another machine, or of a copy, ships this store now.

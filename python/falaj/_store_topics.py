@@ -11,7 +11,7 @@ from falaj import _core
 from falaj._checks import flag, optional_flag
 from falaj._topic import PartitionedTopic, Topic, handle_of
 from falaj.codecs import RAW, resolver
-from falaj.errors import SettingsMismatch, UnknownTopic
+from falaj.errors import SettingsMismatch, UnknownTopic, named
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from falaj._arguments import Existing, Retention, Settings, Sync, Visibility
     from falaj._core import Opened
     from falaj._store import Store
+    from falaj._time import Duration
     from falaj.codecs import Codec
 
 T = TypeVar("T")
@@ -237,6 +238,7 @@ class StoreTopics(_core.Store):
             >>> clicks.append(b"home", partition=3)
             Position(partition=3, offset=0)
         """
+        creates = flag(settings.get("create", True), "create") and self.writable
         if partitions is None:
             settings["create"] = False
         try:
@@ -245,10 +247,10 @@ class StoreTopics(_core.Store):
             _name_the_call(error)
             raise
         except UnknownTopic as error:
-            if partitions is None:
-                error.add_note(
-                    f"to create it, say how many partitions: store.partitioned_topic({name!r}, "
-                    "partitions=4)"
+            if partitions is None and creates:
+                error.args = (
+                    f"{error}. To create it, give partitions=, such as "
+                    f"store.partitioned_topic({name!r}, partitions=4)",
                 )
             raise
         if opened.single and partitions is None:
@@ -357,8 +359,10 @@ class StoreTopics(_core.Store):
         codec_name, resolve = resolver(codec)
         limits = None
         if "partitions" in retention:
+            asked = cast("Any", retention)["partitions"]
             raise TypeError(
-                f"{call} takes no partitions=: call store.partitioned_topic({name!r}, partitions=4)"
+                f"{call} takes no partitions=: call store.partitioned_topic({name!r}, "
+                f"partitions={named(asked)})"
             )
         if retention:
             # few need it, and datetime takes its time
@@ -366,21 +370,27 @@ class StoreTopics(_core.Store):
 
             check_names(retention, call)
             limits = changes({name: each for name, each in retention.items() if each is not None})
-        return self._open_topic(
-            name,
-            codec=codec_name,
-            resolve=resolve,
-            log=log,
-            partitions=partitions,
-            segment_bytes=segment_bytes,
-            sync_interval_ms=sync_interval_ms,
-            sync=sync,
-            verify=optional_flag(verify, "verify"),
-            visibility=visibility,
-            retention=limits,
-            compacted=optional_flag(compacted, "compacted"),
-            create=create,
-        )
+        try:
+            return self._open_topic(
+                name,
+                codec=codec_name,
+                resolve=resolve,
+                log=log,
+                partitions=partitions,
+                segment_bytes=segment_bytes,
+                sync_interval_ms=sync_interval_ms,
+                sync=sync,
+                verify=optional_flag(verify, "verify"),
+                visibility=visibility,
+                retention=limits,
+                compacted=optional_flag(compacted, "compacted"),
+                create=create,
+            )
+        except SettingsMismatch as error:
+            if error.setting == "codec" and codec == "raw":  # the engine knows "bytes" alone
+                error.asked = "raw"
+                error.args = (str(error).replace("not bytes;", "not raw;", 1),)
+            raise
 
     def _topic_of(self, opened: Opened) -> Topic[Any]:
         return Topic(opened, cast("Store", self))
@@ -405,14 +415,15 @@ class StoreTopics(_core.Store):
     def _topic_info(self, name: str) -> TopicInfo:
         return _core._topic_info(self, name)
 
-    def wait_for_topic(self, name: str, timeout: float | None = None) -> None:
+    def wait_for_topic(self, name: str, timeout: Duration | None = None) -> None:
         """Wait until there is a topic of this name, which another process creates.
 
         A consumer that starts before its writers calls this first. It looks 50 times a second.
 
         Args:
             name: Name of the topic.
-            timeout: Seconds to wait; None waits without a limit.
+            timeout: How long to wait: seconds, a timedelta or text such as "5m". None waits without
+                a limit.
 
         Raises:
             UnknownTopic: The time is over; the message lists the existing topics.
@@ -426,7 +437,9 @@ class StoreTopics(_core.Store):
 
         _awaiting.wait_for_topic(cast("Store", self), name, timeout)
 
-    def await_for_topic(self, name: str, timeout: float | None = None) -> Coroutine[Any, Any, None]:
+    def await_for_topic(
+        self, name: str, timeout: Duration | None = None
+    ) -> Coroutine[Any, Any, None]:
         """Wait for a topic from asyncio; else as `wait_for_topic`.
 
         Example:

@@ -25,6 +25,10 @@ _NS_MAX = 2**63 - 1
 def to_ns(time: Time | None) -> int:
     """Turn a time into nanoseconds since 1970.
 
+    Nanoseconds are kept, in text of nine digits and in a datetime that has them, such as a
+    `pandas.Timestamp`. A finer time becomes the next nanosecond, so no lookup by it finds a record
+    before it.
+
     Args:
         time: An aware datetime, or ISO text with a zone.
 
@@ -36,8 +40,8 @@ def to_ns(time: Time | None) -> int:
         InvalidArgument: It has no time zone, is no ISO text, or lies beyond the years 1677 to 2262.
 
     Example:
-        >>> to_ns("2026-11-20T08:00:00Z")
-        1795161600000000000
+        >>> to_ns("2026-11-20T08:00:00.000000001Z")
+        1795161600000000001
     """
     if not isinstance(time, datetime | str):
         raise TypeError(
@@ -45,11 +49,15 @@ def to_ns(time: Time | None) -> int:
             f"{type(time).__name__}{_instead(time)}"
         )
     moment = _parse(time) if isinstance(time, str) else time
-    if moment.utcoffset() is None:
+    # A NaT of pandas is a datetime too, and has no tzinfo.
+    if moment.tzinfo is None or moment.utcoffset() is None:
         raise InvalidArgument(
             f"{time!s} has no time zone: use datetime.now(UTC), add tzinfo=, or end the text in Z"
         )
-    return _checked(time, (moment - _EPOCH) // _MICROSECOND * 1000)
+    finer = _finer(time) if isinstance(time, str) else _nanosecond(time)
+    # By datetime's own difference: that of pandas raises for times which it cannot keep.
+    since: timedelta = datetime.__sub__(moment, _EPOCH)
+    return _checked(time, since // _MICROSECOND * 1000 + finer)
 
 
 def start_ns(start: Any, what: str, words: str = '"earliest", "latest", ') -> int:
@@ -112,15 +120,16 @@ def from_ns(ns: int) -> datetime:
 
 
 def seconds(duration: Duration, what: str = "a duration") -> float:
-    """Turn a duration into seconds.
+    """Turn a duration into seconds; the callers refuse what is negative or no number.
 
     Args:
-        duration: Seconds, a timedelta, or text such as "5m" or "1h30m".
+        duration: Seconds, a timedelta, or text such as "5m" or "1h30m". Seconds are any real
+            number, such as one of NumPy, a Decimal or a Fraction, but no bool and no array.
         what: The purpose of the duration, as the subject of an error.
 
     Raises:
         TypeError: It is none of these.
-        InvalidArgument: The text is no duration.
+        InvalidArgument: The text is no duration, or the number is larger than a float.
 
     Example:
         >>> seconds("1h30m"), seconds("2.5s"), seconds(timedelta(minutes=5)), seconds(30)
@@ -131,22 +140,29 @@ def seconds(duration: Duration, what: str = "a duration") -> float:
     if isinstance(duration, str):
         return _parse_duration(duration, what)
     number = plain(duration)
-    if isinstance(number, bool) or not isinstance(number, int | float):
+    if not _is_real(number) or hasattr(type(duration), "__len__"):  # an array may have an index
         raise TypeError(
             f'{what} is seconds, a timedelta or text such as "5m", not {type(duration).__name__}'
         )
     try:
         return float(number)
+    except ValueError:  # a Decimal that signals that it is no number
+        return float("nan")
     except OverflowError:
         raise InvalidArgument(
             f"{what} is at most some 1e308 seconds, not {shown(number)}"
         ) from None
 
 
+def _is_real(number: Any) -> bool:
+    """Whether it is a real number: those of Python and NumPy can be written as a ratio."""
+    return hasattr(type(number), "as_integer_ratio") and not isinstance(number, bool)
+
+
 def _parse_duration(text: str, what: str) -> float:
     import re  # text is rare
 
-    span = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", text)
+    span = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", text, re.ASCII)
     if text and span:
         units = zip(span.groups("0"), (86_400, 3_600, 60, 1), strict=True)
         return sum(float(n) * unit for n, unit in units)
@@ -169,6 +185,22 @@ def _parse(text: str) -> datetime:
             f"{named(text)} is no ISO time: a time is an aware datetime or ISO text such as "
             "2026-11-20T08:00:00Z"
         ) from None
+
+
+def _nanosecond(moment: datetime) -> int:
+    """Nanoseconds behind the microsecond; some classes count those of the second."""
+    return int(getattr(moment, "nanosecond", 0)) % 1000
+
+
+def _finer(text: str) -> int:
+    """Nanoseconds behind the microsecond, rounded up: `fromisoformat` drops these digits."""
+    import re  # text is rare
+
+    found = re.search(r"[.,]\d{6}(\d+)\s*[Z+-]", text)
+    if found is None:
+        return 0
+    whole, rest = found[1][:3].ljust(3, "0"), found[1][3:]
+    return int(whole) + (rest.strip("0") != "")
 
 
 def _checked(time: Time | int, ns: int) -> int:

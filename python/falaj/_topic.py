@@ -319,10 +319,8 @@ class Topic(_core.Topic[T], AnyTopic[T]):
 
     def _start(self, start: Start) -> int:
         place: Any = plain(start)
-        if place == "earliest":
-            return self.start_offset
-        if place == "latest":
-            return self.end_offset
+        if isinstance(place, str) and place in ("earliest", "latest"):
+            return self.start_offset if place == "earliest" else self.end_offset
         if isinstance(place, int) and not isinstance(place, bool):
             if place > self.visible_offset:
                 raise self._out_of_range(place)

@@ -18,6 +18,7 @@ import sys
 import types
 import typing
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -158,14 +159,41 @@ def _alike(one: Any, other: Any) -> bool:
     kind = type(one)
     if kind is not type(other):
         return False
-    if kind in (list, tuple):
+    if isinstance(one, list | tuple | deque):
         return len(one) == len(other) and all(map(_alike, one, other))
-    if kind is dict:
+    if isinstance(one, dict):
         return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
-    if not dataclasses.is_dataclass(kind) or not _is_made_for(kind, "__eq__"):
-        return False
-    names = [field.name for field in dataclasses.fields(kind)]
-    return all(_alike(getattr(one, name), getattr(other, name)) for name in names)
+    fields = _fields(one)
+    return fields is not None and _alike(fields, _fields(other))
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """Return the fields of an instance whose class compares by them, or does not compare.
+
+    None where the class has a comparison of its own, which counts.
+    """
+    kind = type(value)
+    names: Iterable[str] | None = None
+    if dataclasses.is_dataclass(kind):
+        names = (field.name for field in dataclasses.fields(kind))
+    elif hasattr(kind, "__struct_fields__"):
+        names = kind.__struct_fields__
+    elif hasattr(kind, "__attrs_attrs__"):  # a field of a Struct may hold one
+        names = (field.name for field in kind.__attrs_attrs__)
+    elif hasattr(kind, "model_validate_json"):
+        names = (*vars(value), "__pydantic_extra__", "__pydantic_private__")
+    if names is None or not (_is_made_for(kind, "__eq__") or _is_of_a_library(kind.__eq__)):
+        return None
+    return {name: getattr(value, name, None) for name in names}
+
+
+def _is_of_a_library(method: Any) -> bool:
+    """Return whether msgspec, pydantic or attrs made a method."""
+    owner = getattr(method, "__objclass__", method)  # the class of one that is written in C
+    code = getattr(method, "__code__", None)
+    return str(owner.__module__).partition(".")[0] in ("msgspec", "pydantic") or (
+        code is not None and code.co_filename.startswith("<attrs generated ")
+    )
 
 
 def _is_made_for(kind: type[Any], name: str) -> bool:

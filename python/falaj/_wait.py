@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 import os
 from _thread import RLock  # the system's: `threading.RLock` may be replaced, for example by gevent
-from importlib.machinery import BuiltinImporter
-from importlib.util import module_from_spec
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from falaj._any_topic import GIVE_THE_PATH
 from falaj._numbers import seconds
+from falaj._threads import begin_thread
 from falaj.errors import Error, HandleClosed, LockTimeout
 
 if TYPE_CHECKING:
@@ -134,6 +134,9 @@ class AsyncFollower(Generic[T]):
         if getattr(self, "_watcher", None) is not None:
             self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a follower cannot be pickled or copied: {GIVE_THE_PATH}")
+
     def __repr__(self) -> str:
         return repr(self._follower).replace("Follower", "AsyncFollower", 1)
 
@@ -193,6 +196,9 @@ class _AsyncIteration(Generic[T]):
         The consumer or queue stays open.
         """
         self._ending.end()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"an iterator cannot be pickled or copied: {GIVE_THE_PATH}")
 
 
 class AsyncConsumer(_AsyncIteration["Record[T]"]):
@@ -530,22 +536,9 @@ def _watcher_of(watch: Watch) -> _Watcher:
         watcher = _WATCHERS.get(watch.store)
         if watcher is None:
             watcher = _WATCHERS[watch.store] = _Watcher(watch.store, watch.bell())
-            _begin_thread(watcher.run)
+            begin_thread(watcher.run)
         watcher.users += 1
     return watcher
-
-
-def _begin_thread(run: Callable[[], None]) -> None:
-    """Run a function in a thread of the operating system.
-
-    gevent and eventlet make `threading` and `_thread` begin green threads. One of those would hold
-    up all others while it waits. So this uses a `_thread` of its own.
-    """
-    spec = BuiltinImporter.find_spec("_thread")
-    assert spec is not None, "the module is part of the interpreter"
-    own = module_from_spec(spec)
-    BuiltinImporter.exec_module(own)
-    own.start_new_thread(run, ())
 
 
 _LOCK = RLock()

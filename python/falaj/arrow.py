@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from falaj import _core
+from falaj._any_topic import GIVE_THE_PATH
 from falaj._checks import choice, flag, mapping, text
 from falaj._numbers import number, plain
 from falaj.errors import InvalidArgument, MissingExtra, named, shown
@@ -63,6 +64,8 @@ BATCH_BYTES = 64 << 20
 exceed them.
 """
 
+SCAN_BYTES = 8 << 20
+"""The same for scans: other libraries read dozens of batches ahead."""
 
 BATCH_ROWS_MAX, BATCH_BYTES_MAX = 1 << 23, 1 << 30
 """The upper limits of a batch: Arrow counts the bytes of a column by 31 bits."""
@@ -109,6 +112,9 @@ class Reader:
     def skipped(self) -> list[Skipped]:
         """The corrupt parts that were stepped over so far, with `on_corrupt="skip"`."""
         return self._stream._skipped()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a reader cannot be pickled or copied: {GIVE_THE_PATH}")
 
     def __contains__(self, _item: object) -> NoReturn:
         raise TypeError("`in` does not search a reader: it would read its batches")
@@ -229,7 +235,7 @@ def scan(
     end: int | Time | None = None,
     columns: Sequence[str] = SCANNED,
     batch_rows: int = BATCH_ROWS,
-    batch_bytes: int = BATCH_BYTES,
+    batch_bytes: int = SCAN_BYTES,
     on_corrupt: Literal["raise", "skip"] = "raise",
     fields: Mapping[str, Any] | None = None,
     on_bad: Literal["raise", "skip", "null"] = "raise",
@@ -246,7 +252,8 @@ def scan(
             time, or None for the present end.
         columns: The columns, from `COLUMNS`, in this order.
         batch_rows: Most rows of a batch, up to 8,388,608.
-        batch_bytes: Bytes of keys, values and headers after which a batch ends, up to 1 GiB.
+        batch_bytes: Bytes of keys, values and headers after which a batch ends, up to 1 GiB. DuckDB
+            and others may hold some 40 batches at a time.
         on_corrupt: "raise", or "skip" to step over corruption and note it in `Scan.skipped`.
 
         fields: Members of values that are JSON objects, as further columns: their names, and types
@@ -389,10 +396,12 @@ def _stop(part: Topic[Any], end: int | Time | None) -> int:
         return part.end_offset
     at: Any = plain(end)
     if isinstance(at, int) and not isinstance(at, bool):
-        stop = part._absolute(at)
-        if not part.start_offset <= stop <= part.end_offset:
+        stop = part.end_offset
+        if at < 0:  # beyond the first record there is nothing, as in a slice
+            return part._start_of_last(min(-at, stop), stop)
+        if not part.start_offset <= at <= stop:
             raise part._out_of_range(at)
-        return stop
+        return at
     return part._end_or_at(at, "end")
 
 

@@ -30,6 +30,7 @@ __all__ = ["JSON", "RAW", "Codec", "resolver"]
 
 #: Python reads whole numbers of more digits only after a change of its limit.
 _DIGITS = 4300
+_PLAIN = {str, int, float, bool, type(None)}
 
 
 class Codec(Generic[T]):
@@ -48,10 +49,13 @@ class Codec(Generic[T]):
     def __init__(
         self, name: str, encode: Callable[[T], bytes], decode: Callable[[bytes], T]
     ) -> None:
+        from falaj._functions import plain_function  # few have a codec of their own
+
         self.name = text(name, "the name of a codec")
         for what, each in (("encode", encode), ("decode", decode)):
             if not callable(each):
                 raise TypeError(f"{what} is a function of a value, not {named(each)}")
+            plain_function(each, what)
         self.encode = encode
         self.decode = decode
 
@@ -59,9 +63,21 @@ class Codec(Generic[T]):
         return f"falaj.Codec({self.name!r}, {self.encode!r}, {self.decode!r})"
 
 
+class _Raw(Codec[memoryview]):
+    """The class of `RAW`, which is recognised by identity: copies and pickles of it are itself."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.name, self.encode, self.decode = "any", bytes, memoryview
+
+    def __reduce__(self) -> str:
+        return "RAW"
+
+
 #: Reads any topic without its codec: values are views of the payloads. Records appended through
 #: such a handle are stored as they are given. It creates no topic.
-RAW: Codec[memoryview] = Codec("any", bytes, memoryview)
+RAW: Codec[memoryview] = _Raw()
 
 
 class JSON(Codec[Any]):
@@ -71,8 +87,9 @@ class JSON(Codec[Any]):
     as text. The topic's codec is "json", so every reader of JSON reads it.
 
     Args:
-        default: Gets each value that is no dict, list, str, int, float, bool or None. Returns
-            something that JSON has, or raises `TypeError`.
+        default: Gets each value that is no dict, list, tuple, str, int, float, bool or None, nor of
+            a class derived from them. Returns something that JSON has, or raises `TypeError`. Keys
+            of dicts are text, as for "json".
 
     Example:
         >>> from datetime import date
@@ -88,29 +105,49 @@ class JSON(Codec[Any]):
     def __init__(self, *, default: Callable[[Any], Any]) -> None:
         if not callable(default):
             raise TypeError(f"default is a function of a value, not {type(default).__name__}")
-        encode, decode = _json()
-        plain = {str, int, float, bool, type(None)}
+        super().__init__("json", _Changing(default), _json()[1])
 
-        def change(value: Any) -> Any:
-            kind = type(value)
-            if kind in plain:
-                return value
-            if isinstance(value, dict):
-                return {key: change(each) for key, each in value.items()}
-            if isinstance(value, list | tuple):
-                return [change(each) for each in value]
-            return change(default(value))
 
-        def changed(value: Any) -> bytes:
-            try:
-                return encode(change(value))
-            except RecursionError:
-                raise InvalidArgument(
-                    f"{named(value)} has no end: it holds itself, or default returns again what "
-                    "JSON does not have; let it return text, a number or a list"
-                ) from None
+class _Changing:
+    """Encodes for `JSON`; it pickles if `default` does."""
 
-        super().__init__("json", changed, decode)
+    __slots__ = ("_default", "_encode", "_finished")
+
+    def __init__(self, default: Callable[[Any], Any]) -> None:
+        from falaj._functions import finished, plain_function  # few give a default
+
+        plain_function(default, "default")
+        self._default, self._finished = default, finished
+        self._encode, _ = _json()
+
+    def __reduce__(self) -> tuple[type[_Changing], tuple[Callable[[Any], Any]]]:
+        return _Changing, (self._default,)
+
+    def __call__(self, value: Any) -> bytes:
+        try:
+            return self._encode(self._change(self._shown(value)))
+        except RecursionError:
+            raise InvalidArgument(
+                f"{named(value)} has no end: default returns again what JSON does not have; let it "
+                "return text, a number or a list"
+            ) from None
+
+    @staticmethod
+    def _shown(value: Any) -> Any:
+        """Refuse a dict or list that shows other items than it has, before it is built again."""
+        _core._expect_json(value, False)
+        return value
+
+    def _change(self, value: Any) -> Any:
+        if type(value) in _PLAIN:
+            return value
+        if isinstance(value, dict):
+            return {key: self._change(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._change(each) for each in value]
+        if isinstance(value, str | int | float):
+            return value  # as "json" writes it: a number of NumPy, a member of an enum
+        return self._change(self._shown(self._finished(self._default(value), "default")))
 
 
 def resolver(
@@ -121,7 +158,7 @@ def resolver(
         return None, _stored
     if asked is RAW:
         return None, lambda _: (None, None)
-    if asked == "raw":
+    if isinstance(asked, str) and asked == "raw":
         return "bytes", lambda _: (None, None)
     if isinstance(asked, JSON):
         json_pair: Pair = (asked.encode, asked.decode)

@@ -76,6 +76,8 @@ __all__ = [
     "UsageError",
 ]
 
+_HEX = frozenset("0123456789abcdef")
+
 
 def shown(number: object, form: str = "") -> str:
     """Format a number for a sentence; Python converts none with thousands of digits."""
@@ -93,6 +95,20 @@ def named(value: object) -> str:
     except ValueError:  # Python makes no text of a number with thousands of digits
         found = ""
     return found if 0 < len(found) <= 80 else type(value).__name__
+
+
+def _of_cache(path: str | None) -> str | None:
+    """Return what to do about a missing file, if a reader of a place had it in its cache.
+
+    The engine reads the directory there as any store, and so says what helps for a store.
+    """
+    cache, views, view = (path or "").rpartition("/views/")
+    if not views or view[16:22] != "/store" or not _HEX.issuperset(view[:16]):
+        return None
+    return (
+        f"the cache {cache} was removed, or a part of it, while a place was read: open the place "
+        "again, which makes the cache again"
+    )
 
 
 class Error(Exception):
@@ -174,9 +190,9 @@ class PlaceUnreachable(RetryableError, PlaceError, ConnectionError):
 
 
 class OffsetConflict(ConflictError, ValueError):
-    """Another process was faster: the offset that an append expected is taken.
+    """An append would get another offset than the one that it expected. Nothing was appended.
 
-    Nothing was appended.
+    Another append came first, or the expected offset lies beyond the end.
 
     Attributes:
         topic: Name of the topic.
@@ -196,7 +212,15 @@ class CursorMoved(ConflictError, ValueError):
 
 
 class PartitionNotAssigned(ConflictError, ValueError):
-    """The partition is assigned to another member of the group. Nothing was committed."""
+    """The partition is assigned to another member of the group. Nothing was committed.
+
+    Attributes:
+        topic: Name of the topic, or None if several partitions are meant.
+        partition: The partition, or None.
+    """
+
+    topic: str | None = None
+    partition: int | None = None
 
 
 class LeaseExpired(ConflictError, ValueError):
@@ -207,7 +231,13 @@ class LeaseExpired(ConflictError, ValueError):
 
 
 class TopicDeleted(ConflictError, LookupError):
-    """The topic was deleted while in use."""
+    """The topic was deleted while in use.
+
+    Attributes:
+        topic: Name of the topic; None in a job of Spark's.
+    """
+
+    topic: str | None = None
 
 
 class TopicFinished(ConflictError, ValueError):
@@ -343,7 +373,14 @@ class OffsetOutOfRange(UsageError, IndexError):
 
 
 class RecordCompacted(UsageError, LookupError):
-    """Compaction removed this record; read the next offset."""
+    """Compaction removed this record; read the next offset.
+
+    Attributes:
+        topic: Name of the topic.
+        offset: The record's offset.
+    """
+
+    topic: str
 
 
 class DecodeFailed(UsageError, ValueError):
@@ -434,6 +471,10 @@ class PermissionDenied(SystemCallFailed, PermissionError):
 class PathNotFound(SystemCallFailed, FileNotFoundError):
     """A file or directory, or a directory above it, does not exist."""
 
+    def __str__(self) -> str:
+        """Return the message, or what helps a reader of a place."""
+        return _of_cache(self.path) or super().__str__()
+
 
 class NoSpace(MachineError, OSError):
     """Disk, quota or inode table are full, or a file-size limit was hit; the message says which."""
@@ -498,6 +539,17 @@ class FilesRemoved(MachineError, FileNotFoundError):
 
     Records appended since the last successful sync are only in the removed files.
     """
+
+    def __str__(self) -> str:
+        """Return the message, or what helps a reader of a place."""
+        return _of_cache(self.path) or super().__str__()
+
+
+def cache_removed(store: str) -> FilesRemoved:
+    """Make the error of a reader of a place whose directory in the cache is gone."""
+    error = FilesRemoved(f"{store} was removed while in use: open the place again")
+    error.path = store
+    return error
 
 
 class LockFileReplaced(MachineError, OSError):

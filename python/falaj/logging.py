@@ -10,7 +10,8 @@ from __future__ import annotations
 import atexit
 import logging  # the standard library's: imports in this package are absolute
 import math
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from falaj import _core
 from falaj.errors import (
@@ -19,6 +20,7 @@ from falaj.errors import (
     NotWritable,
     SettingsMismatch,
     TopicFinished,
+    named,
 )
 
 if TYPE_CHECKING:
@@ -92,6 +94,8 @@ class Handler(logging.Handler):
         store: Store | str | os.PathLike[str] | None = None,
         **unknown: Never,
     ) -> None:
+        if not isinstance(level, int | str):
+            raise TypeError(f"level is a number or a word such as WARNING, not {named(level)}")
         super().__init__(level)
         self._opened: list[Store | EitherTopic] = []
         if unknown or topic is None:
@@ -122,7 +126,7 @@ class Handler(logging.Handler):
         else:
             found = self._of_names(topic, store)
         if not found.store.writable:
-            raise NotWritable(f"{found.store.path} is open for reading: open it for writing")
+            raise _unwritable(found.store)
         return found
 
     def _of_names(self, topic: str, store: Store | str | os.PathLike[str]) -> EitherTopic:
@@ -152,9 +156,13 @@ class Handler(logging.Handler):
             ) from error
 
     def _close_opened(self) -> None:
-        for opened in reversed(self._opened):
-            opened.close()
-        self._opened.clear()
+        with ExitStack() as closing:  # one that fails keeps no other open
+            for opened in self._opened:
+                closing.callback(opened.close)
+            self._opened.clear()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a log handler cannot be pickled or copied: make one where it is needed")
 
     def emit(self, record: logging.LogRecord) -> None:
         """Append one record."""
@@ -166,18 +174,30 @@ class Handler(logging.Handler):
                 self.handleError(record)
 
     def flush(self) -> None:
-        """Sync the logged records to disk."""
+        """Sync the logged records to disk. An error goes to `handleError`, as that of an append."""
+        topic: EitherTopic | None = getattr(self, "topic", None)  # none if making it failed
+        if topic is None:
+            return
         try:
-            if not self.topic.closed:
-                self.topic.flush()
-        except Exception:
-            if not _ended:
-                raise
+            if not topic.closed:
+                topic.flush()
+        except Exception:  # noqa: BLE001  # `logging.shutdown` flushes the other handlers, too
+            self._hand_on("cannot flush the topic %s", topic.name)
 
     def close(self) -> None:
         """Close what the handler opened itself; a topic that it was given stays open."""
-        self._close_opened()
-        super().close()
+        try:
+            self._close_opened()
+        except Exception:  # noqa: BLE001  # `logging.shutdown` closes the other handlers, too
+            self._hand_on("cannot close the topic %s", self.topic.name)
+        finally:
+            super().close()
+
+    def _hand_on(self, said: str, topic: str) -> None:
+        """Hand the error of a call without a record to `handleError`, with a record of its own."""
+        if not _ended:
+            values = {"name": __name__, "levelno": logging.ERROR, "levelname": "ERROR"}
+            self.handleError(logging.makeLogRecord({**values, "msg": said, "args": (topic,)}))
 
     def _value(self, record: logging.LogRecord) -> Any:
         if self.topic.codec == "bytes":
@@ -201,6 +221,17 @@ class Handler(logging.Handler):
         if extra := {key: each for key, each in vars(record).items() if key not in _OWN}:
             value["extra"] = {_text(key): _told(each) for key, each in extra.items()}
         return _plain(value)
+
+
+def _unwritable(store: Store) -> NotWritable:
+    from falaj._place_store import PlaceStore  # a mistake alone needs it
+
+    if isinstance(store, PlaceStore):
+        return NotWritable(
+            f"nothing is logged to {store.place.url}, which is a place that is read: log into the "
+            "store that is shipped there"
+        )
+    return NotWritable(f"{store.path} is open for reading: open it for writing")
 
 
 def _told(value: object) -> object:

@@ -13,24 +13,29 @@ A row that cannot be a record ends the batch before it. At the head of a batch i
 Then the batch is noted as done without it, and its number is free for the next. If it becomes a
 dead letter, that and the letter's number are noted first, and the letter is appended under that
 number.
+
+An outbox that deletes notes the last row from before it began to, in a second row of that table. So
+it can distinguish a row that was moved and kept from one with a lower id that came late.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+import os
 import sqlite3
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from falaj import _outbox_table
-from falaj._checks import choice, flag, function, text
+from falaj._checks import choice, flag, text
 from falaj._core import AnyTopic, NewRecord, _expect_record
-from falaj._dead_rows import Refusal, letter
+from falaj._dead_rows import Refusal, letter, opened_for_letters
+from falaj._functions import Unfinished, finished, plain_function
 from falaj._numbers import number
 from falaj._paths import local_path
-from falaj._time import seconds
 from falaj.errors import (
     AppendTooLarge,
     DuplicateSequence,
@@ -42,7 +47,6 @@ from falaj.errors import (
 )
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
@@ -51,12 +55,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Outbox"]
 
+_T = TypeVar("_T")
+
 LOWEST = -(2**63)
 #: Errors that are not about the row that is being moved.
-_NOT_THE_ROWS = (OSError, sqlite3.Error, MemoryError, HandleClosed, TopicDeleted)
+_NOT_THE_ROWS = (OSError, sqlite3.Error, MemoryError, HandleClosed, TopicDeleted, Unfinished)
 _LOGGER = logging.getLogger("falaj.outbox")
 _LIMIT_MAX = 2**31
-_SECONDS_MAX = 1_000_000
 ANEW = (
     "delete from the table the rows that are in the topic, and go on under another name=: it "
     "appends every row that is left"
@@ -114,7 +119,8 @@ class Outbox:
         name: Name of the producer in the topic; by default "outbox:" and the table's name. Two
             outboxes that share a topic need two names.
         delete: Delete rows when they are in the topic. It needs the `AUTOINCREMENT`, and a table
-            without another outbox, which would miss the deleted rows.
+            without another outbox, which would miss the deleted rows. Rows that were moved before
+            this was given stay, and a warning is logged: delete them yourself.
         limit: Most rows of one batch.
         timeout: Seconds to wait while others hold the database's lock.
         on_bad: What to do with a row that cannot be a record. Such a row has a value that the codec
@@ -170,7 +176,7 @@ class Outbox:
         topic._expect()
         choice(on_bad, "on_bad", "raise", "skip", "dead-letter")
         flag(delete, "delete")
-        function(row, "row")
+        plain_function(row, "row")
         if dead_letter is not None and on_bad != "dead-letter":
             raise InvalidArgument(
                 'dead_letter= is where rows go with on_bad="dead-letter": give that too'
@@ -183,7 +189,7 @@ class Outbox:
         self.name = name or f"outbox:{table}"
         self._row = row or self._columns
         self._on_bad = on_bad
-        self._dead = self._dead_letters(dead_letter)
+        self._dead = None if on_bad != "dead-letter" else opened_for_letters(topic, dead_letter)
         self._names = (table, id)
         self._table, self._id = _outbox_table.quoted(table), _outbox_table.quoted(id)
         self._delete, self._limit = delete, min(limit, _LIMIT_MAX)
@@ -196,10 +202,12 @@ class Outbox:
             path,
             table,
             id,
-            timeout=_seconds("timeout", timeout),
+            timeout=_outbox_table.span("timeout", timeout),
             rising=delete,
             value=row is None,
         )
+        self._path = os.path.abspath(path)
+        self._file = _outbox_table.identity(self._path)
 
     def relay(self) -> int:
         """Move the rows that are committed now, durably.
@@ -214,14 +222,15 @@ class Outbox:
             InvalidArgument: A row cannot be a record; those before it were moved. Or the database,
                 or the store, was set back to an older state, as by a backup: rows would be lost or
                 come twice. Or ids began again, or a deleting outbox finds rows with lower ids than
-                it has moved: it would never move them.
+                it has moved and deleted: it would never move them. Or the database's file was
+                removed, or another took its place.
             HandleClosed: The outbox was closed.
             sqlite3.Error: The database refused. The remaining rows are moved the next time.
         """
-        with self._work():
-            if self._stopped:
-                raise HandleClosed("this outbox is closed; make another")
-            return self._relay()
+        moved = self._in_turn(self._relay)
+        if moved is None:
+            raise HandleClosed("this outbox is closed; make another")
+        return moved
 
     def run(self, poll: Duration = 0.05) -> Iterator[int]:
         """Move rows as they come, until `close` is called.
@@ -235,15 +244,10 @@ class Outbox:
         Raises:
             AppendTooLarge, InvalidArgument, sqlite3.Error: As `relay`.
         """
-        poll = _seconds("poll", poll)
+        poll = _outbox_table.span("poll", poll)
         seen: int | None = None
-        while True:
-            with self._work():
-                if self._stopped:
-                    return
-                # Before the look: later rows are seen by the next one.
-                before, seen = seen, self._version()
-                moved = self._relay() if seen != before else 0
+        while looked := self._in_turn(self._look, seen):
+            seen, moved = looked
             if moved:
                 yield moved
             else:
@@ -276,13 +280,16 @@ class Outbox:
             if not self._at_work:
                 self._database.close()
 
-    @contextmanager
-    def _work(self) -> Iterator[None]:
-        """Take the turn; if the outbox is closed meanwhile, finish closing afterwards."""
+    def _in_turn(self, work: Callable[..., _T], *arguments: Any) -> _T | None:
+        """Do work in its turn; None if the outbox is closed. If it is closed meanwhile, close then.
+
+        No generator does this. A signal's handler may raise behind its `yield`. Then it would keep
+        the turn for as long as anything refers to that exception.
+        """
         with self._turn:
-            self._at_work = True
             try:
-                yield
+                self._at_work = True
+                return None if self._stopped else work(*arguments)
             finally:
                 self._at_work = False
                 if self._stopped:
@@ -315,32 +322,51 @@ class Outbox:
         found: int = self._database.execute("PRAGMA data_version").fetchone()[0]
         return found
 
+    def _look(self, before: int | None) -> tuple[int, int]:
+        """Relay if others committed since that version; return the version, and the moved rows."""
+        self._expect_in_place()
+        seen = self._version()  # before the look: later rows are seen by the next one
+        return seen, self._relay() if seen != before else 0
+
     def _relay(self) -> int:
+        self._expect_in_place()
         moved = 0
         while not self._stopped and (batch := self._next_batch()):
             moved += self._move(batch)
         return moved
 
+    def _expect_in_place(self) -> None:
+        """Check that the path names the file that is open; SQLite would go on in the old one."""
+        if _outbox_table.identity(self._path) != self._file:
+            raise InvalidArgument(
+                f"the database {self._path} was removed, or another file took its place, while "
+                "this outbox had it open: close the outbox and make another"
+            )
+
     def _next_batch(self) -> _Batch | None:
         """Return the unfinished batch, or else the next one, which is on disk when this returns."""
-        with self._transaction():
-            before = self._progress()
-            if before and not before.done:
-                return before
-            if before:
-                self._expect_rising(before.last)
-            first, last = self._database.execute(
-                f"SELECT min(id), max(id) FROM (SELECT {self._id} AS id FROM {self._table}"
-                f" WHERE {self._id} > ? ORDER BY {self._id} LIMIT ?)",
-                (before.last if before else LOWEST, self._limit),
-            ).fetchone()
-            if first is None:
-                return None
-            done = before.sequence if before else -1
-            self._expect_together(done if done >= 0 else None)
-            batch = _Batch(done + 1, first, last, False, before.refused if before else 0)
-            self._note(batch)
-            return batch
+        return self._in_transaction(self._begin_batch)
+
+    def _begin_batch(self) -> _Batch | None:
+        before = self._progress()
+        if before and not before.done:
+            return before
+        if before:
+            self._expect_rising(before.last)
+        if self._delete:
+            self._begin_to_delete(before.last if before else LOWEST)
+        first, last = self._database.execute(
+            f"SELECT min(id), max(id) FROM (SELECT {self._id} AS id FROM {self._table}"
+            f" WHERE {self._id} > ? ORDER BY {self._id} LIMIT ?)",
+            (before.last if before else LOWEST, self._limit),
+        ).fetchone()
+        if first is None:
+            return None
+        done = before.sequence if before else -1
+        self._expect_together(done if done >= 0 else None)
+        batch = _Batch(done + 1, first, last, False, before.refused if before else 0)
+        self._note(batch)
+        return batch
 
     def _expect_together(self, done: int | None) -> None:
         """Check that database and topic have the same last batch: no batch is unfinished now."""
@@ -353,13 +379,42 @@ class Outbox:
                 f"would be lost or come twice; compare them, and {ANEW}"
             )
 
+    def _begin_to_delete(self, last: int) -> None:
+        """Note that rows up to the last moved one may have been kept, unless it deleted before."""
+        if self._kept() is not None:
+            return
+        self._write((self.name, self._keeping, 0, LOWEST, last, 1, 0, None, None))
+        if self._lowest(LOWEST) <= last:
+            _LOGGER.warning(
+                "%r leaves the rows of %s up to %d, which are older than its delete=True. "
+                "If they were moved, this removes them: DELETE FROM %s WHERE %s <= %d",
+                *(self.name, self._table, last, self._table, self._id, last),
+            )
+
+    def _kept(self) -> int | None:
+        """Return the last row that may have been moved and kept; None if no row is deleted."""
+        found = self._database.execute(
+            "SELECT last FROM falaj_outbox WHERE outbox = ? AND topic = ?",
+            (self.name, self._keeping),
+        ).fetchone()
+        return found[0] if found else None
+
+    @property
+    def _keeping(self) -> str:
+        """Return the key of that note in the table of the progress; no topic has it."""
+        return f"{self.topic.generation}, kept rows"
+
+    def _lowest(self, after: int) -> float:
+        found = self._database.execute(
+            f"SELECT min({self._id}) FROM {self._table} WHERE {self._id} > ?", (after,)
+        ).fetchone()[0]
+        return math.inf if found is None else found
+
     def _expect_rising(self, last: int) -> None:
         """Check that later rows get ids above the last moved one."""
-        lowest, highest = self._database.execute(
-            f"SELECT (SELECT min({self._id}) FROM {self._table}),"
-            f" (SELECT max({self._id}) FROM {self._table})"
-        ).fetchone()
-        if self._delete and lowest is not None and lowest <= last:
+        (highest,) = self._database.execute(f"SELECT max({self._id}) FROM {self._table}").fetchone()
+        kept = self._kept() if self._delete else None
+        if kept is not None and (lowest := self._lowest(kept)) <= last:
             raise InvalidArgument(
                 f"{self._table} has a row {lowest}, and {self.name!r} has moved, and deleted, rows "
                 f"up to {last}, so this outbox never moves it: delete it, and insert it again "
@@ -465,7 +520,7 @@ class Outbox:
             return None
         if not isinstance(error, AppendTooLarge):
             return "value"
-        key = _key_of(row)
+        key = _outbox_table.key_of(row)
         sizes = [len(each) if isinstance(each, str | bytes) else 0 for each in (row["value"], key)]
         return "value" if sizes[0] >= sizes[1] else "key"
 
@@ -509,32 +564,10 @@ class Outbox:
         """Return the name of the producer of dead letters."""
         return f"{self.name} of {self.topic.generation}"
 
-    def _dead_letters(self, where: EitherTopic | str | None) -> EitherTopic | None:
-        """Open the topic of dead letters."""
-        if self._on_bad != "dead-letter":
-            return None
-        if where is None or isinstance(where, str):
-            store, name = self.topic.store, f"{self.topic.name}.dead" if where is None else where
-            is_there = name in store.topics
-            where = store.any_topic(name) if is_there else store.topic(name, codec="json")
-        if not isinstance(where, AnyTopic):
-            raise TypeError(f"dead_letter is a topic, or its name, not {named(where)}")
-        where._expect()
-        if where.codec not in ("json", "bytes"):
-            raise InvalidArgument(
-                f"dead letters are JSON, and topic {where.name!r} holds {where.codec}: give one "
-                'with the codec "json" or "bytes"'
-            )
-        if where.generation == self.topic.generation:
-            raise InvalidArgument(
-                f"dead_letter= is topic {where.name!r}, the outbox's own: name another"
-            )
-        return where
-
     def _record(self, row: sqlite3.Row) -> Any:
         """Make a record of a row; an error that is not about the row names it too."""
         try:
-            return self._row(row)
+            return finished(self._row(row), "row")
         except _NOT_THE_ROWS as error:
             error.add_note(
                 f"row {row['falaj_id']} of {self._table}: row= raised this, which no row is "
@@ -543,7 +576,7 @@ class Outbox:
             raise
 
     def _columns(self, row: sqlite3.Row) -> NewRecord:
-        value, key = row["value"], _key_of(row)
+        value, key = row["value"], _outbox_table.key_of(row)
         try:
             if key is not None and not isinstance(key, bytes):
                 key = str(key).encode()
@@ -566,15 +599,17 @@ class Outbox:
 
         With a topic of dead letters its row becomes one there, whatever is found out later.
         """
-        with self._transaction():
-            if self._progress() != batch:
-                return
-            batch = batch._replace(last=last)
-            if dead is not None:
-                before = dead.last_sequence(self._letters)
-                number = 0 if before is None else before + 1
-                batch = batch._replace(dead_letters=dead.generation, dead_letter=number)
-            self._note(batch)
+        self._in_transaction(self._note_shorter, batch, last, dead)
+
+    def _note_shorter(self, batch: _Batch, last: int, dead: EitherTopic | None) -> None:
+        if self._progress() != batch:
+            return
+        batch = batch._replace(last=last)
+        if dead is not None:
+            before = dead.last_sequence(self._letters)
+            number = 0 if before is None else before + 1
+            batch = batch._replace(dead_letters=dead.generation, dead_letter=number)
+        self._note(batch)
 
     def _end(self, batch: _Batch) -> None:
         """Note a batch as done, or as passed over if nothing of it was appended."""
@@ -584,23 +619,28 @@ class Outbox:
             self._pass_over(batch, batch.last, 0)
 
     def _finish(self, batch: _Batch) -> None:
-        self._note_done(batch, batch._replace(done=True))
+        self._in_transaction(self._note_done, batch, batch._replace(done=True))
 
     def _pass_over(self, batch: _Batch, last: int, refused: int) -> None:
         """Continue after a row whose batch is not in the topic: its number is free."""
         refused += batch.refused
-        self._note_done(batch, _Batch(batch.sequence - 1, batch.first, last, True, refused))
+        done = _Batch(batch.sequence - 1, batch.first, last, True, refused)
+        self._in_transaction(self._note_done, batch, done)
 
     def _note_done(self, batch: _Batch, done: _Batch) -> None:
-        with self._transaction():
-            if self._progress() != batch:
-                return  # another relay was faster
-            self._note(done)
-            if self._delete:
-                self._database.execute(
-                    f"DELETE FROM {self._table} WHERE {self._id} BETWEEN ? AND ?",
-                    (done.first, done.last),
-                )
+        if self._progress() != batch:
+            return  # another relay was faster
+        self._note(done)
+        if self._delete:
+            self._database.execute(
+                f"DELETE FROM {self._table} WHERE {self._id} BETWEEN ? AND ?",
+                (done.first, done.last),
+            )
+        else:
+            self._database.execute(
+                "DELETE FROM falaj_outbox WHERE outbox = ? AND topic = ?",
+                (self.name, self._keeping),
+            )
 
     def _progress(self) -> _Batch | None:
         found = self._database.execute(
@@ -614,36 +654,25 @@ class Outbox:
         return _Batch(sequence, first, last, bool(done), *rest)
 
     def _note(self, batch: _Batch) -> None:
+        self._write((self.name, self.topic.generation, *batch))
+
+    def _write(self, row: tuple[Any, ...]) -> None:
         self._database.execute(
-            "INSERT OR REPLACE INTO falaj_outbox VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (self.name, self.topic.generation, *batch),
+            "INSERT OR REPLACE INTO falaj_outbox VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row
         )
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Take the database's write lock at once, so that the reads stay true."""
+    def _in_transaction(self, work: Callable[..., _T], *arguments: Any) -> _T:
+        """Do work under the database's write lock, taken at once, so that the reads stay true.
+
+        No generator does this either: the lock would stay.
+        """
         try:
             self._database.execute("BEGIN IMMEDIATE")
-            yield
+            done = work(*arguments)
             self._database.execute("COMMIT")
         except BaseException:
             # A signal's handler may raise right after each of them.
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             raise
-
-
-def _key_of(row: sqlite3.Row) -> Any:
-    try:
-        return row["key"]  # in whatever case the column is named
-    except IndexError:
-        return None
-
-
-def _seconds(what: str, duration: Duration) -> float:
-    """Check a duration: SQLite and Python count some of them in 32 bits."""
-    found = seconds(duration, what)
-    if not 0 <= found <= _SECONDS_MAX:
-        limits = f"from 0 to {_SECONDS_MAX:,} seconds"
-        raise InvalidArgument(f"{what} is {limits}, not {shown(duration)}")
-    return found
+        return done

@@ -505,7 +505,7 @@ def test_one_key_is_deleted_without_any_input(falaj: Shell) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--key", "a", "--key-field", "b"], "--key and --key-field all say where the key is"),
+        (["--key", "a", "--key-field", "b"], "--key and --key-field both say where the key is"),
         (["--tombstone", "--key-delimiter", ":"], "a line has no value"),
         (["--key-delimiter", ""], "--key-delimiter is empty"),
         (["--tombstone", "--key", "a", "f"], "leave out the files"),

@@ -28,16 +28,21 @@ VALUES = {
     "2**64": str(2**64),
     "thousands of digits": "9" * 5000,
     "a fraction": "1.5",
+    "digits of another script": "\u0665",
+    "a span of another script": "\u0665m",
     "nan": "nan",
     "infinity": "inf",
     "two lines": "a\nb",
     "no UTF-8": "\udcff",
+    "a name of no UTF-8": "\udcff=x",
     "a long word": "x" * 5000,
 }
 #: Those that the many options of pipelines are tried with.
-FEW = {"nothing", "a word", "negative", "thousands of digits", "no UTF-8"}
+FEW = {"nothing", "a word", "negative", "thousands of digits", "no UTF-8", "a name of no UTF-8"}
 NUMBERS = {"a number", "2**63", "2**64", "thousands of digits"}
-TEXTS = set(VALUES) - {"no UTF-8"}
+NO_UTF_8 = {"no UTF-8", "a name of no UTF-8"}
+OTHER_DIGITS = {"digits of another script", "a span of another script"}
+TEXTS = set(VALUES) - NO_UTF_8
 NAMES = {"a word", "a fraction", "nan", "infinity", "negative", "far negative"} | NUMBERS
 
 #: Values that may be right: by metavar, or by command and option.
@@ -49,7 +54,7 @@ FINE: dict[str, set[str]] = {
     "FROM": set(),
     "GROUP": NAMES,
     "ID": set(),
-    "KEY": TEXTS | {"no UTF-8"},
+    "KEY": TEXTS | NO_UTF_8,
     "LOG": NAMES,
     "MODE": set(),
     "MS": {"a number"},
@@ -72,7 +77,7 @@ FINE: dict[str, set[str]] = {
     "SPAN": {"a number", "a fraction", "2**63", "2**64"},
     "TEXT": set(VALUES),
     "TIME": {"a number", "a fraction"},
-    "TO": NAMES | {"two lines", "no UTF-8"},
+    "TO": NAMES | {"two lines"} | OTHER_DIGITS | NO_UTF_8,
     "TOPIC": NAMES,
     "append --key-delimiter": TEXTS,
     "place list PLACE": set(VALUES),
@@ -235,4 +240,21 @@ def test_a_wrong_value_on_the_command_line_is_one_sentence_and_changes_nothing(
                 found.append(f"falaj {title} {name}={label} {wrong}"[:300])
             if wrong or not ended.code:
                 shutil.rmtree(folder)
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("title", ["append", "queue create", "topic create"])
+def test_a_wrong_value_creates_no_store(title: str, tmp_path: Path) -> None:
+    command = COMMANDS[title]
+    tried: list[Option | Argument] = [option for option in command.options if option.metavar]
+    found = []
+    for given in [*tried, *command.arguments]:
+        name = given.shown if isinstance(given, Option) else given.metavar
+        if name == "--store" or f"{title} {name}" in FINE:
+            continue
+        for label in VALUES.keys() - FINE[given.metavar]:
+            done = Shell(tmp_path).binary(*words(title, given, VALUES[label]), given=b"")
+            if not done.returncode or list(tmp_path.iterdir()):
+                found.append(f"falaj {title} {name}={label}: {done.stderr.decode()}")
+                shutil.rmtree(tmp_path / "s", ignore_errors=True)
     assert not found, "\n" + "\n".join(found)

@@ -13,6 +13,7 @@ from falaj.cli import registry
 from falaj.cli.arguments import Command, Group, Option
 from falaj.cli.exits import Exit
 from falaj.cli.options import ACCESS
+from falaj.cli.remote_admin import INSTEAD
 from falaj.cli.template import PARTS
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
@@ -131,6 +132,13 @@ def test_every_command_shows_its_help_in_80_columns(falaj: Shell) -> None:
         assert told.startswith(f"Usage: falaj {name} "), told
         assert command.summary in " ".join(told.split())
         assert max(map(len, told.splitlines())) <= 80, told
+
+
+def test_the_help_names_a_servers_url_only_where_the_command_takes_one() -> None:
+    for name, command in COMMANDS.items():
+        told = [option.help for option in command.options if option.to == "access.given"]
+        if told and not name.startswith("pipeline "):
+            assert ("server's URL" in told[0]) == (f"falaj {name}" not in INSTEAD), name
 
 
 def test_the_page_lists_the_exit_codes_that_there_are() -> None:

@@ -31,6 +31,15 @@ def test_a_verb_refuses_a_url_by_name_and_makes_nothing(falaj: Shell, words: lis
     assert not list((falaj.folder / "hdfs:" / "bucket").iterdir())
 
 
+def test_a_url_that_no_place_has_is_refused_with_the_kinds_that_there_are(falaj: Shell) -> None:
+    with library.open(falaj.folder / "s"):
+        pass
+    for words in (["ship", "-s", "s", "s4://b"], ["place", "list", "s4://b"]):
+        done = falaj(*words)
+        assert done.code == 2
+        assert "a place is a directory, or a URL with s3://, gs://" in done.sentence()
+
+
 def test_verbs_take_urls_of_files(falaj: Shell) -> None:
     here = falaj.folder
     (here / "all lines").write_text("one\n")

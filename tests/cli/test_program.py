@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +40,37 @@ def test_bytes_that_are_no_text_are_a_mistake_except_in_a_path(falaj: Shell) -> 
         assert ended.code == 2, ended
         assert "orders\" cannot name a topic: '�' is not among" in ended.sentence()
     assert falaj("append", "-s", "\udcffs", "t", given=b"x").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["cat", "-s", "missing", "t"], 2),
+        (["cat"], 2),
+        (["cat", "-s", "s", "t", "--from", "9"], 2),
+        (["append", "-s", "s", "t", "--sync", "remote", "--timeout", "1"], 3),
+        (["verify", "-s", "damaged"], 1),
+        (["cat", "-s", "s", "t"], 3),
+    ],
+)
+def test_an_error_keeps_its_exit_code_where_nothing_can_be_written(
+    falaj: Shell, words: list[str], code: int
+) -> None:
+    with library.open(falaj.folder / "s") as store:
+        store.topic("t", codec="bytes").append(b"x")
+    shutil.copytree(falaj.folder / "s", falaj.folder / "damaged")
+    (falaj.folder / "damaged" / "falaj.json").write_bytes(b"{}")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [PROGRAM, *words],
+            cwd=falaj.folder,
+            env=falaj.environment,
+            input=b"x\n",
+            stdout=full,
+            stderr=full,
+            timeout=60,
+        )
+    assert done.returncode == code
 
 
 def loaded(*words: str) -> set[str]:
@@ -270,7 +303,7 @@ def test_the_store_is_named_by_the_option_or_else_by_the_variable(falaj: Shell) 
     assert falaj("-s", "two", "cat", "t").out == "2\n"
     assert falaj("-s", "two", "topic", "list").out.startswith("t\t")
     assert falaj("topic", "-s", "two", "list").out.startswith("t\t")
-    for ended in (falaj("cat", "t"), falaj("cat", "t", FALAJ_STORE="")):
+    for ended in (falaj("cat", "t"), *(falaj("cat", "t", FALAJ_STORE=no) for no in ("", " "))):
         assert ended.code == 2
         assert ended.sentence() == "name the store: --store PATH, or the variable FALAJ_STORE"
 

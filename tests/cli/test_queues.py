@@ -101,6 +101,18 @@ def test_a_queue_that_is_there_is_created_again_over_its_own_topic(falaj: Shell)
     assert [row.split()[0] for row in falaj.ok("topic", "list", "-s", "s").splitlines()] == ["jobs"]
 
 
+def test_a_queue_without_an_order_gets_none_later(falaj: Shell) -> None:
+    falaj.ok("queue", "create", "-s", "s", "work")
+    ended = falaj("queue", "create", "-s", "s", "work", "--order", "key")
+    assert ended.code == 2
+    assert ended.sentence() == (
+        "queue work exists already, and delivers its jobs in no order: leave out --order, or "
+        "create another queue"
+    )
+    falaj.ok("queue", "create", "-s", "s", "ordered", "--order", "key")
+    falaj.ok("queue", "create", "-s", "s", "ordered")
+
+
 def test_jobs_that_are_printed_are_done(work: Shell) -> None:
     assert work.ok("queue", "take", "-s", "s", "work") == "one\n"
     assert counts(work) == (2, 0, 1, 0)

@@ -25,6 +25,28 @@ import falaj.outbox
 # --- Values ---------------------------------------------------------------------------------------
 
 
+class Array:
+    """Numbers as NumPy, pandas and Polars hold them: comparisons give arrays, and have no truth."""
+
+    def __iter__(self) -> Any:
+        return iter([1.5, 2.5])
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, at: Any) -> Any:
+        return [1.5, 2.5][at]
+
+    def __eq__(self, _other: object) -> Any:
+        return Array()
+
+    __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise ValueError("The truth value of an array with more than one element is ambiguous.")
+
+
 #: The values that are passed for each argument, by a word for each.
 VALUES: dict[str, Callable[["World"], Any]] = {
     "none": lambda _: None,
@@ -44,6 +66,7 @@ VALUES: dict[str, Callable[["World"], Any]] = {
     "a list": lambda _: [],
     "a dict": lambda _: {},
     "a set of lists": lambda _: [[1, 2, 3]],
+    "an array": lambda _: Array(),
     "an object": lambda _: object(),
     "a class": lambda _: int,
     "empty text": lambda _: "",
@@ -116,8 +139,8 @@ CURSOR = Kind("text|bytes", KEY.fine, "name of a cursor")
 HEADERS = Kind("pairs|header", _fine({"a list", "a dict"}, "no headers"), "header")
 FUNCTION = Kind("function", _fine("a class", "a class can be called"))
 PATH = Kind(
-    "path|store|directory|database|os.PathLike",
-    _fine(TEXTS | {"bytes"}, "any text without a zero can be a path"),
+    "path|os.PathLike",
+    _fine(TEXTS - {"a zero in text"} | {"bytes"}, "any text without a zero can be a path"),
     "path|store|directory",
 )
 CODEC = Kind("codec", _fine("none", "the codec of the topic"))

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 import falaj
@@ -108,3 +111,44 @@ def test_an_error_names_the_argument_and_what_it_may_be(
     with pytest.raises(error) as raised:
         call(store, topic)
     assert sentence in str(raised.value)
+
+
+ARRAYS: list[Callable[[Any], Any]] = [np.array, pd.Series, pd.Index, pl.Series, list, tuple]
+"""Makers of an array of a list: comparisons of most of them have no truth."""
+
+
+@pytest.mark.parametrize("array", ARRAYS)
+def test_names_of_topics_in_an_array_are_names_as_those_in_a_list(
+    store: falaj.Store, array: Callable[[Any], Any]
+) -> None:
+    for name in ("a", "b"):
+        store.topic(name).append(name.encode())
+    consumer = store.consumer("readers", array(["a", "b"]))
+    assert consumer.topics == ["a", "b"]
+    assert sorted(record.to_bytes() for record in consumer) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("array", ARRAYS)
+@pytest.mark.parametrize("given", [["earliest", "latest"], [1, 2], ["raw"]])
+def test_an_array_is_neither_a_place_nor_a_codec_and_is_refused_in_the_usual_sentence(
+    store: falaj.Store, array: Callable[[Any], Any], given: list[Any]
+) -> None:
+    topic, wrong = store.topic("orders"), array(given)
+    topic.append(b"one")
+    kind = type(wrong).__name__
+    place = f"an offset, an aware datetime or ISO text, not {kind}"
+    codec = rf"codec is a name, a class of your own or a falaj.Codec\(.*\), not {kind}"
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: topic.follow(wrong), f"start is .*{place}"),
+        (lambda: topic.scan(start=wrong), f"start is .*{place}"),
+        (lambda: topic.scan(end=wrong), f"end is {place}"),
+        (lambda: store.consumer("readers", topic, start=wrong), f"start is .*{place}"),
+        (lambda: store.seek_group("readers", "orders", wrong), f"to is .*{place}"),
+        (lambda: store.topic("new", codec=wrong), codec),
+        (lambda: store.any_topic("orders", codec=wrong), codec),
+        (lambda: store.consumer("readers", array([1.5, 2.5])), "reads topics, or names of topics"),
+    ]
+    for call, said in calls:
+        with pytest.raises(TypeError, match=said):
+            call()
+    assert list(store.topics) == ["orders"]

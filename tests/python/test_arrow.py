@@ -185,7 +185,7 @@ def test_a_batch_of_records_is_the_table_of_its_offsets(
         for batch in again.batches(size):
             found = batch.to_arrow(columns=arrow.COLUMNS, views=views)
             of = again.partition(batch.partition)
-            start, stop = batch.offsets.start, batch.offsets.stop
+            start, stop = batch.offsets[0], batch.offsets[-1] + 1
             wanted = of.to_arrow(start, stop, columns=arrow.COLUMNS, views=views)
             found.validate(full=True)
             assert found.equals(wanted)
@@ -334,3 +334,38 @@ def test_without_pyarrow_the_error_says_how_to_get_it(path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     says = "this needs pyarrow: pip install 'falaj[arrow]'\n"
     assert (done.stdout, done.stderr) == (f"PyCapsule\n{says}{says}", "")
+
+
+@pytest.mark.parametrize("before_end", [1, 3, 4, 5, 2**64, 10**40])
+def test_an_end_before_the_first_record_gives_nothing_as_in_a_range(
+    store: falaj.Store, before_end: int
+) -> None:
+    plain = store.topic("plain", codec="str")
+    plain.extend(list("abcd"))
+    gaps = store.topic("gaps", codec="str", compacted=True)
+    gaps.extend([(key, key) for key in "aabbccdd"])
+    gaps.compact(seal=True)
+    trimmed = store.topic("trimmed", codec="str")
+    trimmed.extend(list("xyabcd"))
+    trimmed.trim(before_offset=2)
+    for topic in (plain, gaps, trimmed, store.topic("empty")):
+        there = [record.offset for record in topic.range(None, -before_end)]
+        assert topic.to_arrow(end=-before_end, columns=["offset"])["offset"].to_pylist() == there
+        assert topic.scan(end=-before_end).count_rows() == len(there)
+        assert len(there) == max(0, topic.count() - before_end)
+        with pytest.raises(OffsetOutOfRange):
+            topic.to_arrow(end=topic.end_offset + 1)
+    with pytest.raises(OffsetOutOfRange):
+        trimmed.to_arrow(end=1)
+
+
+def test_an_end_counts_from_the_end_of_each_partition_also_of_an_empty_one(
+    store: falaj.Store,
+) -> None:
+    parted = store.partitioned_topic("parted", partitions=3)
+    parted.extend([b"a", b"b"], partition=0)
+    parted.extend([b"c"], partition=2)
+    for end, rows in ((-1, 1), (-2, 0), (-3, 0)):
+        assert parted.to_arrow(end=end).num_rows == rows
+        assert parted.scan(end=end).count_rows() == rows
+        assert sum(batch.num_rows for batch in parted.to_reader(end=end)) == rows

@@ -29,6 +29,7 @@ FROM_THE_DEPTHS = re.compile(
     r"|not supported between|embedded null|codec can't|Panic|must be real number|is not iterable"
     r"|unhashable|not subscriptable|not callable|missing \d+ required|invalid literal|unpack"
     r"|Traceback|surrogates not allowed|integer string conversion|NaN to integer|an instance of"
+    r"|truth value"
 )
 
 

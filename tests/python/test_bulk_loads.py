@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from contextlib import ExitStack
@@ -340,3 +341,39 @@ def test_a_table_that_is_refused_leaves_nothing(store: falaj.Store) -> None:
     with pytest.raises(TypeError, match="__arrow_c_stream__, and list has neither"):
         topic.extend_arrow([1])
     assert len(topic) == 0
+
+
+@pytest.mark.parametrize("end", ["append", "leave", "raise"])
+def test_a_forked_child_has_no_part_in_a_load_and_does_it_no_harm(
+    store: falaj.Store, end: str
+) -> None:
+    topic = store.topic("orders")
+    load = topic.bulk_load("nightly").__enter__()
+    load.append(b"before")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if end == "append":
+                load.append(b"lost")
+            load.__exit__(*(3 * [None] if end == "leave" else [KeyError, KeyError(), None]))
+        except errors.HandleClosed as error:
+            os._exit(7 if "this bulk load was made before a fork" in str(error) else 1)
+        os._exit(8)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == (8 if end == "raise" else 7)
+    load.append(b"after")
+    load.__exit__(None, None, None)
+    assert [record.to_bytes() for record in topic] == [b"before", b"after"]
+
+
+def test_a_load_that_was_not_begun_before_a_fork_is_the_childs_too(store: falaj.Store) -> None:
+    topic = store.topic("orders")
+    load = topic.bulk_load("nightly")
+    pid = os.fork()
+    if pid == 0:
+        with load:
+            load.append(b"child")
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    with load:
+        load.append(b"parent")
+    assert [record.to_bytes() for record in topic] == [b"child", b"parent"]

@@ -4,12 +4,14 @@ import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import falaj
-from falaj.errors import HandleClosed
+from falaj.errors import HandleClosed, NoSpace
+from falaj.logging import Handler
 
 SOON_S = 30.0
 """Far more than anything here takes: a limit, not a duration."""
@@ -116,3 +118,69 @@ def test_waiting_for_a_topic_that_did_not_come_raises_when_the_store_is_closed(
     with pytest.raises(HandleClosed):  # to return would say that the topic is there
         wait()
     closer.join()
+
+
+def test_a_consumer_whose_last_commit_fails_is_closed(
+    store: falaj.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_given: object) -> None:
+        raise NoSpace("full")
+
+    topic = store.topic("orders")
+    topic.append(b"one")
+    monkeypatch.setattr(falaj.Consumer, "commit", fail)
+    with (
+        pytest.raises(NoSpace, match="full"),
+        store.consumer("billing", topic, auto_commit=3600) as billing,
+    ):
+        billing.poll(timeout=0)
+    assert billing.closed
+
+
+@pytest.mark.parametrize("callback", ["on_assign", "on_revoke"])
+def test_a_consumer_whose_callback_fails_as_it_is_closed_is_closed(
+    store: falaj.Store, callback: str
+) -> None:
+    def fail(*_given: object) -> None:
+        raise ValueError("mine")
+
+    topic = store.topic("orders")
+    topic.append(b"one")
+    with (
+        pytest.raises(ValueError, match="mine"),
+        store.consumer("billing", topic, **{callback: fail}) as billing,  # type: ignore[call-overload]
+    ):
+        billing.poll(timeout=0)
+    assert billing.closed
+
+
+def test_a_log_handler_closes_its_store_also_where_its_topic_does_not_close(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_given: object) -> None:
+        raise NoSpace("full")
+
+    handler = Handler("log", store=path)
+    store = handler.topic.store
+    monkeypatch.setattr(type(handler.topic), "close", fail)
+    monkeypatch.setattr(handler, "handleError", lambda _record: None)
+    handler.close()
+    assert store.closed
+
+
+def test_one_store_that_does_not_close_keeps_no_other_of_its_origins_open(
+    store: falaj.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise NoSpace("full")
+
+    place = store.path.with_name("place")
+    store.topic("orders").append(b"one")
+    store.ship(place, once=True)
+    origins = falaj.open_origins(place)
+    [opened] = origins._opened
+    origins._opened.append(SimpleNamespace(close=fail))  # type: ignore[arg-type]
+    origins._opened.insert(0, SimpleNamespace(close=fail))  # type: ignore[arg-type]
+    with pytest.raises(NoSpace):
+        origins.close()
+    assert opened.closed

@@ -39,8 +39,16 @@ def test_a_queue_opens_its_topic_with_the_codec_that_is_asked_for(store: falaj.S
     with pytest.raises(SettingsMismatch, match="codec = json, not str"):
         store.queue("jobs", codec="str")
     with pytest.raises(TypeError, match="the given topic is open with its own"):
-        store.queue("others", store.topic("jobs"), codec="json")
+        store.queue("others", store.topic("jobs"), codec="json")  # type: ignore[call-overload]
     assert "others" not in store.queues
+
+
+def test_a_mismatch_names_the_codec_that_was_asked_for(store: falaj.Store) -> None:
+    store.topic("orders", codec="str")
+    for codec in ("raw", "bytes"):
+        with pytest.raises(SettingsMismatch, match=f"has codec = str, not {codec};") as raised:
+            store.topic("orders", codec=codec)
+        assert (raised.value.stored, raised.value.asked) == ("str", codec)
 
 
 def test_reports_give_no_codec_before_one_is_named(store: falaj.Store) -> None:

@@ -1,11 +1,13 @@
 """Codecs: their name is stored with the topic, values come back unchanged, errors give a remedy."""
 
+import enum
 import math
 import pickle
 import threading
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 import falaj
@@ -158,3 +160,67 @@ def test_an_error_in_decoding_reaches_the_reader_and_the_bytes_stay(store: falaj
         _ = topic[0].value
     assert isinstance(told.value.__cause__, pickle.UnpicklingError)
     assert bytes(topic[0].raw or b"") == b"x"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Word(enum.StrEnum):
+    A = "a"
+
+
+class Half(float):
+    def __repr__(self) -> str:
+        return "half"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [numpy.float64(1.5), Level.HIGH, Word.A, numpy.str_("s"), Half(0.5), True, False, 10**30],
+    ids=lambda value: type(value).__name__,
+)
+def test_default_of_json_gets_no_number_and_no_text_of_a_class_of_its_own(
+    store: falaj.Store, value: Any
+) -> None:
+    asked: list[Any] = []
+
+    def default(given: Any) -> Any:
+        asked.append(given)
+        return Level.HIGH
+
+    plain = store.topic("plain", codec="json")
+    own = store.topic("own", codec=falaj.JSON(default=default))
+    values: list[Any] = [value, [value], {"a": (value, {"b": value})}]
+    if isinstance(value, str):
+        values.append({value: value})
+    for each in values:
+        plain.append(each)
+        own.append(each)
+    assert [r.to_bytes() for r in own] == [r.to_bytes() for r in plain]
+    assert asked == []
+    own.append([numpy.int64(5), numpy.bool_(True)])
+    assert asked == [numpy.int64(5), numpy.bool_(True)]
+    assert own[-1].value == [3, 3]
+
+
+@pytest.mark.parametrize("key", [1, 1.5, True, None, Level.HIGH, (1,), numpy.float64(1)])
+def test_default_of_json_makes_no_keys(store: falaj.Store, key: Any) -> None:
+    for topic in (
+        store.topic("plain", codec="json"),
+        store.topic("own", codec=falaj.JSON(default=str)),
+    ):
+        with pytest.raises(TypeError, match="the keys of a dict are text"):
+            topic.append({key: 1})
+        assert len(topic) == 0
+
+
+@pytest.mark.parametrize("items", [memoryview(b"ab").cast("c"), memoryview(b"\xff").cast("b")])
+def test_msgpack_refuses_a_memoryview_that_would_return_as_other_items(
+    store: falaj.Store, items: memoryview
+) -> None:
+    topic = store.topic("a", codec="msgpack")
+    with pytest.raises(TypeError, match=r"give bytes\(it\)"):
+        topic.append({"x": items})
+    topic.append({"x": memoryview(b"ab"), "y": memoryview(b"\x01").cast("b")})
+    assert topic[0].value == {"x": b"ab", "y": b"\x01"}

@@ -268,3 +268,37 @@ def test_compactions_killed_at_any_moment_beside_a_writer_and_readers_lose_no_la
         assert store.verify()["findings"] == [] or all(
             finding["severity"] in ("note", "rebuildable") for finding in store.verify()["findings"]
         )
+
+
+def test_offsets_of_a_batch_with_gaps_are_those_of_its_records(store: falaj.Store) -> None:
+    topic = store.topic("prices", codec="str", compacted=True)
+    topic.extend([(key, key) for key in "aabbcc"])
+    (batch,) = topic.batches()
+    assert batch.offsets == range(6)
+    topic.compact(seal=True)
+    (batch,) = topic.batches()
+    assert list(batch.offsets) == [record.offset for record in batch] == [1, 3, 5]
+    assert batch.to_arrow()["offset"].to_pylist() == [1, 3, 5]
+
+
+def test_a_job_that_compaction_removed_is_not_handed_out_beside_another_of_its_key(
+    store: falaj.Store,
+) -> None:
+    topic = store.topic("accounts", codec="str", compacted=True)
+    queue = store.queue("accounts", topic, order="key")
+    for value in "123":
+        topic.append(value, key="ann")
+    (first,) = queue.take(timeout=0)
+    topic.append("4", key="ann")
+    topic.append("x", key="bob")
+    topic.compact(seal=True)
+    jobs = queue.take(10, timeout=0)
+    assert [(job.key, job.value) for job in jobs] == [(b"bob", "x")]
+    assert queue.info()["in_flight"] == 2
+    first.ack()
+    (last,) = queue.take(10, timeout=0)
+    assert (last.key, last.value) == (b"ann", "4")
+    last.ack()
+    jobs[0].ack()
+    info = queue.info()
+    assert (info["ready"], info["in_flight"]) == (0, 0)

@@ -43,26 +43,66 @@ SELF.append([SELF])
 
 # A codec, a value, and what the error says of it, with the remedy.
 REFUSED: dict[str, tuple[Any, Any, str]] = {
-    "a set in JSON": ("json", {1}, r'"json"\) does not take this set: JSON has no set: make it t'),
-    "bytes in a dict": ("json", {"a": b"x"}, r"this dict: JSON has no bytes: make it text, a numb"),
-    "no number in JSON": ("json", [float("nan")], r"this list: JSON has no NaN: give None"),
-    "a key in JSON": ("json", {5: 1}, r"this dict: .* keys of a dict are text, not int.*make it"),
-    "no date": (DATES, {"a": {1}}, r"this dict: .*isoformat"),
-    "NumPy's True": ("json", [np.bool_(True)], r"this list: JSON has no numpy\.bool_?: make it"),
-    "a default without end": (ENDLESS, {1}, r"this set: set has no end: .* let it return"),
-    "a list without end": (DATES, SELF, r"this list: list has no end: it holds itself"),
-    "a set in msgpack": ("msgpack", {1}, r"this set: msgpack has text, .*make it one of them"),
-    "a number in msgpack": ("msgpack", 2**64, r"this int: .*give it as text"),
-    "a lock": ("pickle", threading.Lock(), r"this lock: lock cannot be pickled, so append plain"),
-    "what raises": ("pickle", Unwilling(), r"this Unwilling: LookupError: it stays here"),
-    "bytes as text": ("str", b"x", r'"str"\) does not take this bytes: a topic of str takes str'),
-    "half a character": ("str", "\ud800", r"this str: .* no half characters: replace"),
-    "text as bytes": ("bytes", "x", r"this str: a value is bytes, not str: call \.encode\(\)"),
-    "a dict": ("raw", {}, r'topic "values" does not take this dict: .* open the topic with a cod'),
-    "no order": (Order, {"count": 1}, r"this dict: a topic of Order takes Order, not dict"),
-    "an order that is none": (Order, Order("x"), r"this Order: .*count"),  # type: ignore[arg-type]
-    "an odd number": (MINE, 7, r"this int \(ArithmeticError: 7 is odd\): give what `encode`"),
-    "a codec that makes text": (TEXTS, 7, r"this int \(TypeError: what the codec makes .*is byte"),
+    "a set in JSON": (
+        "json",
+        {1},
+        r'"json"\) does not take this set value: JSON has no set: make it t',
+    ),
+    "bytes in a dict": (
+        "json",
+        {"a": b"x"},
+        r"this dict value: JSON has no bytes: make it text, a numb",
+    ),
+    "no number in JSON": ("json", [float("nan")], r"this list value: JSON has no NaN: give None"),
+    "a key in JSON": (
+        "json",
+        {5: 1},
+        r"this dict value: .* keys of a dict are text, not int.*make it",
+    ),
+    "no date": (DATES, {"a": {1}}, r"this dict value: .*isoformat"),
+    "NumPy's True": (
+        "json",
+        [np.bool_(True)],
+        r"this list value: JSON has no numpy\.bool_?: make it",
+    ),
+    "a default without end": (ENDLESS, {1}, r"this set value: set has no end: .* let it return"),
+    "a list without end": (DATES, SELF, r"this list value: the value holds itself"),
+    "a set in msgpack": (
+        "msgpack",
+        {1},
+        r"this set value: msgpack has text, .*make it one of them",
+    ),
+    "a number in msgpack": ("msgpack", 2**64, r"this int value: .*give it as text"),
+    "a lock": (
+        "pickle",
+        threading.Lock(),
+        r"this lock value: lock cannot be pickled, so append plain",
+    ),
+    "what raises": ("pickle", Unwilling(), r"this Unwilling value: LookupError: it stays here"),
+    "bytes as text": (
+        "str",
+        b"x",
+        r'"str"\) does not take this bytes value: a topic of str takes str',
+    ),
+    "half a character": ("str", "\ud800", r"this str value: .* no half characters: replace"),
+    "text as bytes": (
+        "bytes",
+        "x",
+        r"this str value: a value is bytes, not str: call \.encode\(\)",
+    ),
+    "a dict": (
+        "raw",
+        {},
+        r'topic "values" does not take this dict value: .* open the topic with a cod',
+    ),
+    "no order": (Order, {"count": 1}, r"this dict value: a topic of Order takes Order, not dict"),
+    "an order that is none": (Order, Order("x"), r"this Order value: .*count"),  # type: ignore[arg-type]
+    "an odd number": (MINE, 7, r"this int value \(ArithmeticError: 7 is odd\): give what `encode`"),
+    "a codec that makes text": (
+        TEXTS,
+        7,
+        r"this int value \(TypeError: what the codec makes .*is byte",
+    ),
 }
 
 

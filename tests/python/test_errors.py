@@ -525,6 +525,20 @@ def test_a_setting_that_there_is_not_is_refused_by_the_name_of_the_call(
     wrong = {"partitions": 3}
     with pytest.raises(TypeError, match=r"^configure\(\) has no setting 'partitions'; it has ret"):
         store.topic("t").configure(**wrong)
+    wrong = {"retention_byte": 1}
+    with pytest.raises(
+        TypeError, match=r"^store\.configure\(\) has no .*mean 'retention_bytes'\?$"
+    ):
+        store.configure(**wrong)
+
+
+def test_partitions_that_a_call_does_not_take_are_named_in_the_call_that_takes_them(
+    store: falaj.Store,
+) -> None:
+    wrong: Any = {"partitions": 3}
+    for call in (store.topic, store.any_topic):
+        with pytest.raises(TypeError, match=r"store\.partitioned_topic\('t', partitions=3\)$"):
+            call("t", **wrong)
 
 
 def test_an_expected_offset_needs_a_partition_to_be_of(store: falaj.Store) -> None:

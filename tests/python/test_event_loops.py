@@ -65,6 +65,18 @@ with pool.apply(queue.take) as [job]:
     assert run(path, program).split() == ["b'news'", "b'job'"]
 
 
+def test_a_handler_that_keeps_its_thread_keeps_its_job_under_gevent(path: Path) -> None:
+    program = """
+from gevent import monkey; monkey.patch_all()
+store = falaj.open(path)
+queue, other = store.queue("jobs"), store.queue("jobs")
+queue.put(b"slow")
+# Four leases long another worker waits for the job in the same thread, and gets none.
+say(queue.work(lambda job: say(other.take(timeout=1.2)), lease=0.3, timeout=0))
+"""
+    assert run(path, program).split() == ["[]", "1"]
+
+
 def test_trio_waits_in_threads_and_is_told_so_where_it_does_not(path: Path) -> None:
     program = """
 import trio

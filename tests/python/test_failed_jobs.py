@@ -124,6 +124,8 @@ def test_a_queues_backoff_delays_what_gives_no_delay_itself(store: falaj.Store) 
     assert asked == [1, 2]  # when it was opened, and now
     with pytest.raises(InvalidArgument, match="number of seconds from 0 on, not -1"):
         store.queue("jobs", backoff=(-1, 5))
+    with pytest.raises(InvalidArgument, match=r"as in \(10, 1\): give .* such as \(1, 10\)"):
+        store.queue("jobs", backoff=(10, 1))
 
 
 NONSENSE: dict[str, Any] = {

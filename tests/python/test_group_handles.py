@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import falaj
+import falaj.logging
 from falaj.errors import UnknownGroup, UnknownQueue
 
 
@@ -42,6 +43,50 @@ def test_followers_and_values_of_a_batch_are_not_pickled_or_copied_and_say_what_
         use(topic.follow(timeout=0))
     with pytest.raises(TypeError, match="the values of a batch cannot be pickled or copied"):
         use(next(topic.batches()).raw_values)
+
+
+@pytest.mark.parametrize("use", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_nothing_that_holds_a_state_gets_a_second_owner_by_a_copy(
+    store: falaj.Store, use: Callable[[Any], Any]
+) -> None:
+    topic = store.topic("orders")
+    topic.extend([b"one", b"two"])
+    clicks = store.partitioned_topic("clicks", partitions=2)
+    queue, consumer = store.queue("jobs"), store.consumer("billing", "orders")
+    store._origin()
+    origins = falaj.open_origins(store)
+    held: list[Any] = [
+        topic.bulk_load("nightly"),
+        topic.to_reader(),
+        reversed(topic),
+        clicks.batches(),
+        queue.ajobs(),
+        queue.atake(),
+        topic.afollow(),
+        consumer.afollow(),
+        consumer.abatches(),
+        consumer.batches(),
+        origins,
+        origins.follow("orders"),
+        falaj.logging.Handler(topic),
+    ]
+    for each in held:
+        with pytest.raises(TypeError, match=r"^(an?|origins) ?.* cannot be pickled or copied: "):
+            use(each)
+    origins.close()
+
+
+@pytest.mark.parametrize("use", [pickle.dumps, copy.deepcopy])
+def test_a_view_of_a_store_is_copied_as_itself_and_not_pickled(
+    store: falaj.Store, use: Callable[[Any], Any]
+) -> None:
+    topic = store.topic("orders")
+    topic.append(b"one")
+    views: list[Any] = [topic[:], store.topics, store.groups, store.queues]
+    for each in views:
+        assert list(copy.copy(each)) == list(each)
+        with pytest.raises(TypeError, match="cannot be pickled or copied: give other"):
+            use(each)
 
 
 def test_a_queue_that_may_not_be_created_is_refused_with_those_there_are(

@@ -16,7 +16,7 @@ import pytest
 from children import Child, child
 
 import falaj
-from falaj.errors import InvalidArgument, TopicFinished
+from falaj.errors import InvalidArgument, NotWritable, TopicFinished
 from falaj.logging import Handler
 
 PROCESSES = 4
@@ -371,3 +371,70 @@ logging.getLogger("shop").addHandler(Handler(topic))
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stderr == ""
+
+
+def test_a_flush_or_a_close_that_fails_is_handed_to_handle_error_and_others_go_on(
+    store: falaj.Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed_on: list[Any] = []
+    monkeypatch.setattr(
+        falaj.logging.Handler,
+        "handleError",
+        lambda _handler, record: handed_on.append((record.getMessage(), sys.exc_info()[0])),
+    )
+    given = falaj.logging.Handler(store.topic("log", codec="json"))
+    own = falaj.logging.Handler("own", store=path)
+    store.delete_topic("log")
+    given.flush()
+    given.close()
+
+    def fail() -> None:
+        raise OSError(28, "no space")
+
+    monkeypatch.setattr(own, "_close_opened", fail)
+    own.close()
+    assert handed_on == [
+        ("cannot flush the topic log", falaj.errors.TopicDeleted),
+        ("cannot close the topic own", OSError),
+    ]
+    monkeypatch.undo()
+    own.close()
+    assert own.topic.closed
+
+
+def test_a_shutdown_of_logging_flushes_what_comes_after_a_deleted_topic(path: Path) -> None:
+    program = f"""
+import logging, falaj
+from falaj.logging import Handler
+class Later(logging.Handler):
+    def flush(self):
+        print("flushed")
+later = Later()
+store = falaj.open({str(path)!r})
+handler = Handler(store.topic("log", codec="json"))
+try:
+    Handler("x")
+except TypeError as error:
+    kept = error
+store.delete_topic("log")
+logging.shutdown()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.startswith("flushed\n")
+    assert "TopicDeleted" in done.stderr
+
+
+def test_a_handler_for_a_place_names_the_place(store: falaj.Store, tmp_path: Path) -> None:
+    store.topic("log", codec="json")
+    store.ship(tmp_path / "place", once=True)
+    with falaj.open_place(tmp_path / "place", cache=tmp_path / "cache") as place:
+        with pytest.raises(NotWritable) as raised:
+            Handler("log", store=place)
+        assert str(raised.value).startswith(
+            f"nothing is logged to {place.place.url}, which is a place that is read"
+        )
+    reader = falaj.open(store.path, read_only=True)
+    with pytest.raises(NotWritable, match=f"{store.path} is open for reading"), reader:
+        Handler("log", store=reader)

@@ -48,6 +48,25 @@ def values(topic: falaj.AnyTopic[Any]) -> list[Any]:
     return [record.value for record in topic]
 
 
+@pytest.mark.parametrize("how", ["replaced", "removed"])
+def test_a_database_that_was_replaced_or_removed_ends_the_outbox(
+    store: falaj.Store, database: Path, how: str
+) -> None:
+    insert(database, "a")
+    restored = database.with_name("restored")
+    with closing(sqlite3.connect(restored)) as connection:
+        connection.execute(TABLE)
+    topic = store.topic("t", codec="str")
+    with Outbox(database, topic) as outbox:
+        running = outbox.run(poll=0.001)
+        assert next(running) == 1
+        restored.replace(database) if how == "replaced" else database.unlink()
+        for look in (outbox.relay, lambda: next(running)):
+            with pytest.raises(InvalidArgument, match="close the outbox and make another"):
+                look()
+    assert values(topic) == ["a"]
+
+
 def test_an_outbox_takes_durations_as_text_and_timedelta(
     store: falaj.Store, database: Path
 ) -> None:
@@ -336,3 +355,85 @@ def test_what_is_no_outbox_is_refused(store: falaj.Store, database: Path, tmp_pa
     assert list(outbox.run()) == []
     with pytest.raises(HandleClosed):
         outbox.relay()
+
+
+def left(database: Path) -> list[int]:
+    with closing(sqlite3.connect(database)) as connection:
+        return [row for (row,) in connection.execute("SELECT id FROM outbox ORDER BY id")]
+
+
+def insert_as(database: Path, number: int, value: str) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("INSERT INTO outbox VALUES (?, NULL, ?)", (number, value))
+
+
+def test_an_outbox_that_begins_to_delete_leaves_the_rows_that_it_kept_before(
+    store: falaj.Store, database: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = store.topic("t", codec="str")
+    insert(database, "a", "b")
+    with Outbox(database, topic) as outbox:
+        assert outbox.relay() == 2
+    for expected in (0, 2, 0):
+        with Outbox(database, topic, delete=True) as outbox:
+            assert outbox.relay() == expected
+        if not expected:
+            insert(database, "c", "d")
+    assert values(topic) == ["a", "b", "c", "d"]
+    assert [record.message for record in caplog.records] == [
+        "'outbox:outbox' leaves the rows of "
+        '"outbox" up to 2, which are older than its delete=True. '
+        'If they were moved, this removes them: DELETE FROM "outbox" WHERE "id" <= 2'
+    ]
+    assert left(database) == [1, 2, 5, 6]
+    with Outbox(database, topic, delete=True) as outbox:
+        assert outbox.relay() == 2
+    assert left(database) == [1, 2]
+
+
+def test_an_outbox_that_has_begun_to_delete_refuses_rows_that_came_late(
+    store: falaj.Store, database: Path
+) -> None:
+    topic = store.topic("t", codec="str")
+    insert(database, "a", "b")
+    with Outbox(database, topic) as outbox:
+        assert outbox.relay() == 2
+    with Outbox(database, topic, delete=True) as outbox:
+        insert_as(database, 5, "c")
+        assert outbox.relay() == 1
+        insert_as(database, 4, "late")
+        with pytest.raises(InvalidArgument, match=r"has a row 4, .* up to 5, .* insert it again"):
+            outbox.relay()
+    assert left(database) == [1, 2, 4]
+
+
+def test_rows_that_were_kept_again_after_others_were_deleted_are_no_late_ones(
+    store: falaj.Store, database: Path
+) -> None:
+    """Also where the relay that began a batch was of the other kind, and was killed."""
+    topic = store.topic("t", codec="str")
+    insert(database, "a")
+    for delete, value in ((True, "b"), (False, "c"), (True, "d"), (False, "e"), (True, "f")):
+        with Outbox(database, topic, delete=delete) as outbox:
+            outbox.relay()
+            insert(database, value)
+            outbox._next_batch()
+    with Outbox(database, topic, delete=False) as outbox:
+        outbox.relay()
+    with Outbox(database, topic, delete=True) as outbox:
+        assert outbox.relay() == 0
+    assert values(topic) == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_a_topic_that_was_created_again_gets_rows_that_were_kept(
+    store: falaj.Store, database: Path
+) -> None:
+    insert(database, "a", "b")
+    with Outbox(database, store.topic("t", codec="str")) as outbox:
+        outbox.relay()
+    store.delete_topic("t")
+    again = store.topic("t", codec="str")
+    with Outbox(database, again, delete=True) as outbox:
+        assert outbox.relay() == 2
+    assert values(again) == ["a", "b"]
+    assert left(database) == []

@@ -14,7 +14,13 @@ import pytest
 from children import child
 
 import falaj
-from falaj.errors import AppendTooLarge, HandleClosed, InvalidArgument
+from falaj.errors import (
+    AppendTooLarge,
+    HandleClosed,
+    InvalidArgument,
+    NotWritable,
+    TopicFinished,
+)
 from falaj.outbox import Outbox
 
 SMALL: dict[str, Any] = {"segment_bytes": 65536}
@@ -359,3 +365,19 @@ def test_options_for_bad_rows_that_cannot_be_are_refused(
     with pytest.raises(InvalidArgument, match='no column "value"'):
         Outbox(database, topic, table="other")
     Outbox(database, topic, table="other", row=lambda row: row["payload"]).close()
+
+
+def test_dead_letters_that_could_not_be_written_are_refused_when_the_outbox_is_made(
+    store: falaj.Store, database: Path
+) -> None:
+    topic = store.topic("t")
+    for name in ("dead", "t.dead"):
+        store.topic(name, codec="json").finish()
+    reader = falaj.open(store.path, read_only=True)
+    with pytest.raises(NotWritable, match="dead_letter is topic 'dead' of a store"):
+        Outbox(database, topic, on_bad="dead-letter", dead_letter=reader.any_topic("dead"))
+    wrongs: list[Any] = ["dead", store.topic("dead"), None]
+    for wrong in wrongs:
+        with pytest.raises(TopicFinished, match="dead', which is finished"):
+            Outbox(database, topic, on_bad="dead-letter", dead_letter=wrong)
+    Outbox(database, topic, on_bad="skip").close()

@@ -1,5 +1,6 @@
 """Classes with code of their own: reading gives an instance back equal, or it is refused."""
 
+from collections import deque
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
@@ -237,3 +238,71 @@ def test_what_a_program_without_the_class_appended_is_an_error_of_its_record(
     store.topic("chains", codec="json").append({"y": 1})
     with pytest.raises(DecodeFailed, match='record 0 of topic "chains"'):
         _ = store.topic("chains", codec=Chain)[0].value
+
+
+def test_a_struct_without_a_comparison_is_compared_by_its_fields(store: falaj.Store) -> None:
+    msgspec = pytest.importorskip("msgspec")
+    alone: Any = msgspec.defstruct("Alone", [("a", int), ("any", Any, None)], eq=False)
+    holds = msgspec.defstruct(
+        "Holds",
+        [("one", alone), ("all", dict[str, list[alone]]), ("grows", GrowsAlone)],
+    )
+    own = msgspec.defstruct("Own", [("a", int)], namespace={"__eq__": lambda *_: False})
+    assert holds(alone(1), {}, GrowsAlone(1)) != holds(alone(1), {}, GrowsAlone(1))
+    topic: Any = store.topic("alone", codec=alone)
+    topic.append(alone(1))
+    assert (topic[0].value.a, topic[0].value.any) == (1, None)
+    with pytest.raises(InvalidArgument, match="would not give this Alone back"):
+        topic.append(alone(1, (1, 2)))
+    held: Any = store.topic("holds", codec=holds)
+    with pytest.raises(InvalidArgument, match="would not give this Holds back"):
+        held.append(holds(alone(1), {"x": [alone(2)]}, GrowsAlone(1)))
+    refused: Any = store.topic("own", codec=own)
+    with pytest.raises(InvalidArgument, match="would not give this Own back"):
+        refused.append(own(1))
+    assert (len(topic), len(held), len(refused)) == (1, 0, 0)
+
+
+def test_a_struct_or_model_that_holds_what_has_no_comparison_comes_back(
+    store: falaj.Store,
+) -> None:
+    msgspec, attrs = pytest.importorskip("msgspec"), pytest.importorskip("attrs")
+    pydantic = pytest.importorskip("pydantic")
+
+    @dataclass(eq=False)
+    class Alone:
+        x: int
+
+    struct = msgspec.defstruct("Struct", [("x", int)], eq=False)
+    made = attrs.make_class("Made", {"x": attrs.field(type=struct)})
+    fields = [("one", struct), ("all", list[made]), ("alone", Alone)]  # type: ignore[valid-type]
+    holds = msgspec.defstruct("Holds", fields)
+
+    class Part(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+        x: Alone
+        __eq__ = object.__eq__
+
+    class Model(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+        model_config = pydantic.ConfigDict(extra="allow")
+        part: Part
+        parts: deque[tuple[Alone, int]]
+
+    class Lossy(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+        alone: Alone
+        secret: int = pydantic.Field(default=0, exclude=True)
+
+    values: list[Any] = [
+        holds(struct(1), [made(struct(2))], Alone(3)),
+        Model(part=Part(x=Alone(1)), parts=deque([(Alone(2), 3)]), more=4),
+        Lossy(alone=Alone(1)),
+    ]
+    topic: Any = None
+    for value in values:
+        topic = store.topic(type(value).__name__, codec=type(value))
+        topic.append(value)
+        assert (
+            repr(topic[0].value).partition(" object at")[0]
+            == repr(value).partition(" object at")[0]
+        )
+    with pytest.raises(InvalidArgument, match="would not give this Lossy back"):
+        topic.append(Lossy(alone=Alone(1), secret=5))

@@ -1,12 +1,14 @@
 """Partitions: a key stays in one, each has offsets of its own, and together they merge by time."""
 
 import zlib
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import falaj
 from falaj._records import Position
-from falaj.errors import InvalidArgument, OffsetOutOfRange, SettingsMismatch
+from falaj.errors import InvalidArgument, OffsetOutOfRange, SettingsMismatch, UnknownTopic
 
 PARTITIONS = 4
 
@@ -112,6 +114,38 @@ def test_an_extend_over_partitions_is_seen_whole_or_not_at_all(
     with pytest.raises(TypeError):
         parted.extend(breaking())  # type: ignore[arg-type]
     assert len(parted) == 0
+
+
+def test_a_missing_topic_whose_partitions_are_not_named_says_what_creates_it(
+    store: falaj.Store, path: Path
+) -> None:
+    with pytest.raises(UnknownTopic, match=r"To create it, give partitions=, such as store\.part"):
+        store.partitioned_topic("new")
+    reader = falaj.open(path, read_only=True)
+    calls: list[Any] = [
+        lambda: store.partitioned_topic("new", create=False),
+        lambda: reader.partitioned_topic("new"),
+    ]
+    for call in calls:
+        with pytest.raises(UnknownTopic) as raised:
+            call()
+        assert "create" not in str(raised.value)
+
+
+def test_a_queue_of_a_topic_with_partitions_is_refused_however_it_is_named(
+    store: falaj.Store,
+) -> None:
+    topic: Any = store.partitioned_topic("clicks", partitions=2)
+    calls: list[Any] = [
+        lambda: store.queue("clicks"),
+        lambda: store.queue("work", "clicks"),
+        lambda: store.queue("work", topic),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidArgument, match=r"has 2 partitions.* a queue needs") as raised:
+            call()
+        assert "partitioned_topic" not in str(raised.value)
+    assert not store.queues
 
 
 def test_the_number_of_partitions_is_the_topics_for_ever(store: falaj.Store) -> None:

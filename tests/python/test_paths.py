@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ import falaj
 from falaj._paths import local_path
 from falaj.errors import InvalidArgument
 from falaj.outbox import Outbox
+from falaj.ship.cache import default_cache
 
 
 @pytest.mark.parametrize(
@@ -95,3 +97,72 @@ def test_an_outbox_opens_its_database_by_a_url(tmp_path: Path) -> None:
     shop.commit()
     with falaj.open(tmp_path / "s") as store, store.topic("t") as topic:
         Outbox((tmp_path / "shop.db").as_uri(), topic).close()
+
+
+@pytest.mark.parametrize("given", [None, 5, []])
+def test_what_is_no_path_is_refused_as_such_by_each_call(tmp_path: Path, given: object) -> None:
+    path: Any = given
+    with falaj.open(tmp_path / "s") as store, store.topic("t") as topic:
+        store.ship(tmp_path / "place", once=True)
+        for call in (
+            lambda: falaj.open(path),
+            lambda: falaj.open(path, read_only=True),
+            lambda: falaj.verify(path),
+            lambda: falaj.repair(path),
+            lambda: falaj.restore(path, tmp_path / "new"),
+            lambda: falaj.restore(tmp_path / "place", path),
+            lambda: falaj.open_place(path),
+            lambda: falaj.list_origins(path),
+            lambda: falaj.open_origins(path),
+            lambda: store.backup(path),
+            lambda: store.ship([path], once=True),
+            lambda: Outbox(path, topic),
+        ):
+            with pytest.raises(TypeError, match=r"is text, bytes or os\.PathLike, not "):
+                call()
+
+
+def test_bytes_are_a_path_as_text_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with falaj.open(b"~/s") as store:  # type: ignore[arg-type]
+        assert store.path == tmp_path / "s"
+    for call in (lambda: falaj.open(b"s3://b/x"), lambda: store.backup(b"s3://b/x")):  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="which s3 does not offer"):
+            call()
+    assert [each.name for each in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [("a\0b", "no path has a zero byte in it, as "), ("\ud800", "it holds half a character")],
+)
+def test_a_path_that_no_file_can_have_is_refused_by_each_call(
+    tmp_path: Path, given: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with falaj.open(tmp_path / "s") as store, store.topic("t") as topic:
+        store.ship(tmp_path / "place", once=True)
+        for call in (
+            lambda: falaj.open(given),
+            lambda: falaj.verify(given),
+            lambda: falaj.restore("place", given),
+            lambda: falaj.open_place(given),
+            lambda: falaj.open_place("place", cache=given),
+            lambda: falaj.open_origins("place", cache=given),
+            lambda: falaj.open_place("https://127.0.0.1:1", certificate=given),
+            lambda: store.backup(given),
+            lambda: store.ship(given, once=True),
+            lambda: Outbox(given, topic),
+        ):
+            with pytest.raises(InvalidArgument, match=sentence):
+                call()
+        with pytest.raises(InvalidArgument, match="no path has a zero byte in it"):
+            falaj.open_place("https://127.0.0.1:1?certificate=%00")
+    assert {each.name for each in tmp_path.iterdir()} == {"s", "place"}
+
+
+def test_a_blank_variable_names_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FALAJ_CACHE", " ")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache() == tmp_path / "falaj"

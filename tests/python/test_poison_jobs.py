@@ -318,6 +318,35 @@ def test_a_child_that_is_forked_with_a_batch_gives_back_none_of_it(queue: Queue[
     jobs.ack()
 
 
+def test_a_forked_child_passes_over_the_jobs_that_its_parent_began(queue: Queue[Any]) -> None:
+    jobs = queue.take(3, lease=3600)
+    assert (jobs[0].offset, jobs[2].offset) == (0, 2)
+    inner, pid = jobs[:2], os.fork()
+    if pid == 0:
+        batches = (jobs, jobs[:], copy.copy(jobs), inner, inner + jobs, jobs + inner)
+        reached = [job.offset for batch in batches for job in (*batch, *reversed(batch))]
+        mine = queue.take(2, lease=3600)
+        mixed = [[job.offset for job in batch] for batch in (jobs + mine, mine + jobs, mine[:])]
+        os._exit(0 if reached == [] and mixed == [[3, 4]] * 3 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert [job.offset for job in jobs] == [0, 1, 2]
+    jobs.ack()
+
+
+def test_a_fork_in_a_loop_over_jobs_ends_it_in_the_child(queue: Queue[Any]) -> None:
+    jobs, pid, seen = queue.take(3, lease=3600), None, list[int]()
+    assert jobs[2].offset == 2
+    for job in jobs:
+        seen.append(job.offset)
+        if pid is None:
+            pid = os.fork()
+    if pid == 0:
+        os._exit(0 if seen == [0] else 1)
+    assert pid is not None
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert seen == [0, 1, 2]
+
+
 def test_a_cancelled_task_gives_back_what_it_did_not_begin(queue: Queue[Any]) -> None:
     async def work(begun: asyncio.Event) -> None:
         async with queue.atake(TEN) as jobs:

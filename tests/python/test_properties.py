@@ -48,9 +48,13 @@ def test_properties_are_seen_by_other_processes_and_are_in_a_backup(
 def test_what_cannot_be_a_property_is_refused_and_nothing_changes(store: falaj.Store) -> None:
     orders = store.topic("orders")
     orders.configure(properties={"a": "1"})
-    wrong: Any
-    for wrong in ({"a": 2}, {3: "b"}, {"a": b"bytes"}):
-        with pytest.raises(TypeError, match=r"properties is text, not"):
+    refused: dict[str, Any] = {
+        "the value of property 'a' is text, not 2": {"a": 2},
+        "the name of a property is text, not 3": {3: "b"},
+        "the value of property 'a' is text, not b'bytes'": {"a": b"bytes"},
+    }
+    for told, wrong in refused.items():
+        with pytest.raises(TypeError, match=told):
             orders.configure(properties=wrong)
     with pytest.raises(InvalidArgument, match="1 to 128 bytes"):
         orders.configure(properties={"a": "2", "": "b"})

@@ -10,7 +10,14 @@ import pytest
 
 import falaj
 from falaj._queue import Queue
-from falaj.errors import HandleClosed, InvalidArgument, InvalidName, SettingsMismatch
+from falaj.errors import (
+    HandleClosed,
+    InvalidArgument,
+    InvalidName,
+    NotWritable,
+    SettingsMismatch,
+    TopicFinished,
+)
 
 Pair = namedtuple("Pair", "key value")
 
@@ -185,3 +192,20 @@ def test_every_call_of_a_closed_queue_raises(store: falaj.Store, call: str, clos
         CALLS[call](queue)
     if closes != "store":
         assert len(topic) == 1
+
+
+def test_dead_letters_that_could_not_be_written_are_refused_when_the_queue_is_opened(
+    store: falaj.Store,
+) -> None:
+    given = falaj.open(store.path.with_name("other"))
+    given.topic("dead")
+    reader = falaj.open(given.path, read_only=True)
+    for name in ("dead", "jobs.dead"):
+        store.topic(name).finish()
+    with pytest.raises(NotWritable, match="dead_letter is topic 'dead' of a store"):
+        store.queue("jobs", max_attempts=1, dead_letter=reader.any_topic("dead"))
+    for wrong in ("dead", store.topic("dead"), None):
+        with pytest.raises(TopicFinished, match="dead', which is finished"):
+            store.queue("jobs", max_attempts=1, dead_letter=wrong)
+    assert store.queue("jobs").max_attempts is None
+    assert store.queue("jobs", max_attempts=1, dead_letter=given.topic("dead")).put(b"a") == 0

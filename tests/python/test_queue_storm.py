@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import falaj
+from notes import read_notes
 
 WORKER = Path(__file__).parents[1] / "queue_worker.py"
 JOBS = 12000
@@ -36,10 +37,9 @@ class Worker:
         self.process.wait()
 
     def told(self) -> list[tuple[str, int, int, float, float]]:
-        lines = self.account.read_text().splitlines() if self.account.exists() else []
         return [
             (what, int(offset), int(attempt), float(before), float(after))
-            for what, offset, attempt, before, after in map(str.split, lines)
+            for what, offset, attempt, before, after in read_notes(self.account)
         ]
 
 

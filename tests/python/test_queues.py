@@ -303,9 +303,9 @@ def test_what_cannot_be_right_is_refused_and_changes_nothing(
     store: falaj.Store, queue: Queue[Any]
 ) -> None:
     with pytest.raises(InvalidArgument, match="partitions"):
-        store.queue("wide", store.partitioned_topic("wide", partitions=2))  # type: ignore[arg-type]
+        store.queue("wide", store.partitioned_topic("wide", partitions=2))  # type: ignore[call-overload]
     with pytest.raises(InvalidArgument, match="order"):
-        store.queue("jobs", order="value")  # type: ignore[arg-type]
+        store.queue("jobs", order="value")  # type: ignore[call-overload]
     with pytest.raises(SettingsMismatch, match="order"):
         store.queue("jobs", order="key")
     with pytest.raises(SettingsMismatch, match="topic"):

@@ -1,5 +1,6 @@
 """Offsets are positions in history: the promises of reading by offset, slice, time and batch."""
 
+import itertools
 import threading
 from datetime import UTC, datetime
 from typing import Any
@@ -220,3 +221,57 @@ def test_reading_without_checksums_reads_the_same(
     filled: falaj.Topic[memoryview], store: falaj.Store, verify: bool
 ) -> None:
     assert numbers(store.topic("filled", verify=verify)) == list(range(SIZE))
+
+
+WITHIN = [None, *range(-5, 5)]
+BEFORE_END = [None, *range(-6, 0)]
+
+
+def expect_slices_of_a_list(
+    topic: falaj.Topic[Any], bounds: list[int | None], steps: tuple[int, ...]
+) -> None:
+    """Compare all slices, and all slices of these, with those of a list of the records."""
+    all_of = [record.offset for record in topic]
+    seen: set[tuple[int, int, int]] = set()
+    for start, stop, step in itertools.product(bounds, bounds, steps):
+        outer, expected = topic[start:stop:step], all_of[start:stop:step]
+        assert [record.offset for record in outer] == expected, (start, stop, step)
+        of = outer.offsets
+        if (of.start, of.stop, of.step) in seen:
+            continue
+        seen.add((of.start, of.stop, of.step))
+        for inner in itertools.product(bounds, bounds, steps):
+            place = slice(*inner)
+            found = [record.offset for record in outer[place]]
+            assert found == expected[place], (start, stop, step, inner)
+
+
+def test_slices_of_slices_are_those_of_a_list(topic: falaj.Topic[Any]) -> None:
+    expect_slices_of_a_list(topic, WITHIN, (1, -1, 2, -2))
+    topic.extend([b"x"] * 4)
+    expect_slices_of_a_list(topic, WITHIN, (1, -1, 2, -2))
+
+
+def test_slices_of_slices_of_a_trimmed_topic_are_those_of_a_list(topic: falaj.Topic[Any]) -> None:
+    topic.extend([b"x"] * 6)
+    topic.trim(before_offset=2)
+    expect_slices_of_a_list(topic, BEFORE_END, (1, -1, 2, -2))
+
+
+def test_negative_bounds_of_slices_of_slices_pass_over_gaps(store: falaj.Store) -> None:
+    topic = store.topic("gaps", codec="str", compacted=True)
+    topic.extend([(key, key) for key in "aabbccd"])
+    topic.compact(seal=True)
+    assert [record.offset for record in topic] == [1, 3, 5, 6]
+    expect_slices_of_a_list(topic, BEFORE_END, (1, -1))
+    for outer in (topic[2:6], topic[2:], topic[5:0:-1], topic[4::-1]):
+        expected = [record.offset for record in outer]
+        for place in itertools.starmap(slice, itertools.product(BEFORE_END, BEFORE_END, (1, -1))):
+            assert [record.offset for record in outer[place]] == expected[place], (outer, place)
+
+
+def test_a_slice_of_a_slice_takes_any_whole_numbers(filled: falaj.Topic[memoryview]) -> None:
+    for of in (filled[:], filled[::-1], filled[::2]):
+        assert list(of[-(10**40) : 10**40]) == list(of)
+        with pytest.raises(TypeError, match="bounds"):
+            of[1.0:]

@@ -269,6 +269,31 @@ def test_a_deleted_topic_leaves_a_pattern_and_raises_nothing(path: Path) -> None
             assert [record.topic for record in billing] == ["a.2"]
 
 
+def test_topics_that_come_and_go_all_the_time_raise_nothing_in_a_pattern(path: Path) -> None:
+    with falaj.open(path) as store:
+        store.topic("a.stays").append(b"x")
+        is_over = threading.Event()
+
+        def come_and_go() -> None:
+            with falaj.open(path) as mine:
+                for number in range(400):
+                    mine.topic(f"a.{number % 3}").append(b"x")
+                    mine.delete_topic(f"a.{number % 3}")
+            is_over.set()
+
+        thread = threading.Thread(target=come_and_go)
+        thread.start()
+        read = 0
+        while not is_over.is_set():
+            with store.consumer("billing", pattern="a.*") as billing:
+                for _ in range(5):
+                    read += len(billing.poll(10, timeout=0.002))
+                    billing.commit()
+        thread.join(SOON_S)
+        assert not thread.is_alive()
+        assert read > 0
+
+
 def test_members_with_another_subscription_are_refused(path: Path) -> None:
     with falaj.open(path) as store:
         store.topic("orders")

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import falaj
 from falaj import _predicates, arrow
+from falaj._scan import Records
 from falaj.errors import CorruptData, InvalidArgument, MissingExtra, OffsetOutOfRange
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
@@ -243,8 +244,6 @@ def test_a_scan_gives_what_the_same_condition_leaves_of_all_that_was_read(
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[str], _predicates.Wanted]]:
     """Note the columns and the range of records that are read."""
-    from falaj._scan import Records
-
     noted: list[tuple[set[str], _predicates.Wanted]] = []
     read = Records.read
 
@@ -464,6 +463,66 @@ def test_a_filter_that_leaves_little_frees_memory_in_between(
     assert len(batches) > 5
     sizes = [pyarrow.record_batch(batch).num_rows for batch in batches]
     assert (sum(sizes), sizes[0]) == (1, 0)
+
+
+@pytest.fixture
+def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of each batch that a scan read."""
+    rows: list[int] = []
+    read = Records.read
+
+    def noting(self: Records, *arguments: Any, **options: Any) -> Iterator[pyarrow.RecordBatch]:
+        for batch in map(pyarrow.record_batch, read(self, *arguments, **options)):
+            rows.append(len(batch))
+            yield batch
+
+    monkeypatch.setattr(Records, "read", noting)
+    return rows
+
+
+def test_a_batch_is_read_when_it_is_asked_for(
+    topic: falaj.Topic[memoryview], read_rows: list[int]
+) -> None:
+    topic.extend([b"%d" % i for i in range(100)])
+    scan = topic.scan(batch_rows=10)
+    batches = scan.to_batches(columns=["value"], filter=ds.field("value") != b"3")
+    for batch in range(1, 11):
+        assert next(batches).schema.names == ["value"]
+        assert read_rows == [10] * batch
+    assert next(batches, None) is None
+
+
+def test_the_first_rows_cost_no_more_than_themselves(
+    topic: falaj.Topic[memoryview], read_rows: list[int]
+) -> None:
+    topic.extend([b"%d" % i for i in range(100)])
+    scan = topic.scan()
+    assert scan.head(3, columns=["offset"]).to_pydict() == {"offset": [0, 1, 2]}
+    assert read_rows == [3]
+    some = {"columns": {"twice": ds.field("offset") + ds.field("offset")}}
+    assert scan.head(3, filter=ds.field("value") >= b"97", **some).to_pydict() == {
+        "twice": [194, 196, 198]
+    }
+    assert scan.head(2, filter=ds.field("offset") >= 7)["offset"].to_pylist() == [7, 8]
+    assert scan.head(500, batch_size=10).equals(scan.to_table())
+    assert scan.head(0, **some).schema.names == ["twice"]
+    with pytest.raises(InvalidArgument, match="from 0 on, not -1"):
+        scan.head(-1)
+    text: Any = "5"
+    with pytest.raises(TypeError, match="how many rows"):
+        scan.head(text)
+    with pytest.raises(TypeError, match="readahead"):
+        scan.head(1, readahead=4)
+
+
+def test_batches_have_the_records_of_a_table_in_any_size(topic: falaj.Topic[memoryview]) -> None:
+    topic.extend([b"%d" % i for i in range(100)])
+    scan = topic.scan()
+    chosen: dict[str, Any] = {"columns": ["value"], "filter": ds.field("value") > b"5"}
+    for size in (1, 7, 1_000):
+        batches = list(scan.to_batches(batch_size=size, **chosen))
+        assert all(0 < len(batch) <= size for batch in batches)
+        assert pyarrow.Table.from_batches(batches).equals(scan.to_table(**chosen).combine_chunks())
 
 
 def test_without_pyarrow_the_error_says_how_to_get_it(path: Path) -> None:

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from children import child
+from children import child, run
 
 import falaj
 
@@ -124,3 +124,58 @@ say(list(topic.follow("latest", timeout=0.2)))
         assert float(parent.hear()) < 100
         assert parent.hear() == "[]"
         assert parent.end()[0] == 0
+
+
+WHOLE = {
+    "a list of a topic": "iter(topic)",
+    "batches": "topic.batches(10)",
+    "a follower": "topic.follow(timeout=0)",
+    "a consumer": "store.consumer('g', 'orders').follow(timeout=0)",
+}
+
+
+@pytest.mark.parametrize("records", WHOLE.values(), ids=WHOLE)
+def test_a_handler_ends_a_loop_that_runs_no_bytecode(
+    path: Path, topic: falaj.Topic[memoryview], records: str
+) -> None:
+    """`list` asks for all records in C, where Python itself never looks for signals."""
+    for _ in range(10_000):
+        topic.extend([b"x"] * 40)
+    program = f"""
+import signal
+def handler(number, frame):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, handler)
+store = falaj.open(path)
+topic = store.topic("orders")
+records = {records}
+try:
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    list(records)
+except KeyboardInterrupt:
+    say(len(list(records)) > 0)
+"""
+    assert run(path, program) == "True\n"
+
+
+def test_a_handler_ends_the_staging_of_a_long_stream(
+    path: Path, topic: falaj.Topic[memoryview]
+) -> None:
+    topic.extend([b"x"] * 400_000)
+    program = """
+import signal
+def handler(number, frame):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, handler)
+store = falaj.open(path)
+reader = store.topic("orders").to_reader(columns=["value"], batch_rows=1000)
+part = store.topic("copies").stage("load", "part")
+try:
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    part.append_arrow(reader)
+except KeyboardInterrupt:
+    say("400000 records" in repr(part))
+    part.append_arrow(store.topic("orders").to_arrow(end=1, columns=["value"]))
+    part.abort()
+"""
+    assert run(path, program) == "False\n"

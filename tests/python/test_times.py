@@ -1,9 +1,15 @@
 """Times: accepted forms, refused forms, and no loss on the way."""
 
+import asyncio
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
+import numpy
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,3 +143,148 @@ def test_text_that_is_no_duration_is_refused(topic: falaj.Topic[Any], wrong: str
             call()
     with pytest.raises(InvalidArgument, match="7d, 1h30m, 5m or 90s"):
         topic.follow(timeout=wrong)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        numpy.float32(1.5),
+        numpy.float16(1.5),
+        numpy.float64(1.5),
+        Decimal("1.5"),
+        Fraction(3, 2),
+        timedelta(milliseconds=1500),
+        "1.5s",
+    ],
+)
+def test_any_real_number_is_seconds(store: falaj.Store, given: Any) -> None:
+    assert _time.seconds(given) == 1.5
+    queue = store.queue("jobs", backoff=(given, given))
+    queue.put(b"x", delay=given)
+    assert queue.take(lease=given, timeout=0) == []
+    for whole in (numpy.int64(2), numpy.uint8(2), Decimal(2), 2):
+        assert _time.seconds(whole) == 2  # type: ignore[arg-type]
+
+
+NO_DURATIONS: list[Any] = [
+    True,
+    numpy.bool_(True),
+    numpy.array(1),
+    numpy.array(1.0),
+    numpy.array([1.0]),
+    pandas.Series([1.0]),
+    numpy.timedelta64(1, "s"),
+    1j,
+    b"5",
+    [1],
+]
+
+
+@pytest.mark.parametrize("wrong", NO_DURATIONS, ids=lambda wrong: type(wrong).__name__)
+def test_no_bool_and_no_array_is_a_duration_of_a_queue(store: falaj.Store, wrong: Any) -> None:
+    """Whether the queue is empty, or has a job to dead-letter."""
+    with pytest.raises(TypeError, match="seconds"):
+        _time.seconds(wrong)
+    queue = store.queue("jobs", max_attempts=1)
+    for has_worn_job in (False, True):
+        if has_worn_job:
+            queue.put(b"x")
+            job = queue.take(timeout=0)[0]
+            job.extend(0.001)
+            time.sleep(0.005)  # sleep: the lease ends meanwhile, in its last attempt
+        for call in durations_of(queue, wrong):
+            with pytest.raises(TypeError, match="seconds"):
+                call()
+    assert queue.dead is not None
+    assert len(queue.dead) == 0
+
+
+def durations_of(queue: falaj.Queue[Any], wrong: Any) -> list[Callable[[], object]]:
+    """Make the calls of a queue that take one."""
+
+    async def taken(**given: Any) -> None:
+        await queue.atake(**given)
+
+    return [
+        lambda: queue.take(timeout=wrong),
+        lambda: queue.take(lease=wrong, timeout=0),
+        lambda: queue.jobs(timeout=wrong),
+        lambda: queue.jobs(lease=wrong),
+        lambda: queue.ajobs(timeout=wrong),
+        lambda: queue.ajobs(lease=wrong),
+        lambda: asyncio.run(taken(timeout=wrong)),
+        lambda: asyncio.run(taken(lease=wrong, timeout=0)),
+        lambda: queue.work(print, timeout=wrong),
+        lambda: queue.work(print, lease=wrong, timeout=0),
+        lambda: queue.put(b"x", delay=wrong),
+        lambda: queue.put_many([b"x"], delay=wrong),
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [-1, -0.5, float("nan"), Decimal("NaN"), Decimal("sNaN"), Decimal("inf"), 10**5000],
+    ids=lambda wrong: type(wrong).__name__,
+)
+def test_a_duration_below_zero_or_without_end_is_refused_by_a_queue(
+    store: falaj.Store, wrong: Any
+) -> None:
+    queue = store.queue("jobs")
+    for call in durations_of(queue, wrong):
+        with pytest.raises(InvalidArgument, match="seconds"):
+            call()
+    assert len(queue.topic) == 0
+
+
+NS = 1_795_000_000_123_456_789
+
+
+@pytest.mark.parametrize(
+    ("time", "ns"),
+    [
+        ("2026-11-18T11:06:40.123456789Z", NS),
+        ("2026-11-18T12:06:40,123456789+01:00", NS),
+        ("20261118T110640.123456789Z", NS),
+        ("2026-11-18T11:06:40.1234567Z", NS - 89),
+        ("2026-11-18T11:06:40.123456789000Z", NS),
+        ("2026-11-18T11:06:40.1234567881Z", NS),
+        ("2026-11-18T11:06:39.9999999999Z", NS - 123_456_789),
+        ("1969-12-31T23:59:59.999999999Z", -1),
+        (f"2026-11-18T11:06:40.{'1' * 5000}Z", NS - 12_345_677),
+        (pandas.Timestamp(NS, tz="UTC"), NS),
+        (pandas.Timestamp(NS, tz="Asia/Muscat"), NS),
+        (pandas.Timestamp("1960-01-01T00:00:00.123456789Z"), -315_619_199_876_543_211),
+    ],
+    ids=lambda given: str(given)[:40],
+)
+def test_nanoseconds_of_a_time_are_kept_and_finer_ones_round_up(time: Any, ns: int) -> None:
+    assert _time.to_ns(time) == ns
+
+
+def test_a_time_that_pandas_alone_can_keep_is_refused() -> None:
+    for beyond in (pandas.Timestamp("2300-01-01", tz="UTC"), pandas.NaT):
+        with pytest.raises(InvalidArgument):
+            _time.to_ns(beyond)
+
+
+@pytest.mark.parametrize(
+    "time", ["2026-11-18T11:06:40.123456789Z", pandas.Timestamp(NS, tz="UTC")], ids=["text", "pd"]
+)
+def test_no_call_finds_a_record_a_nanosecond_before_its_time(
+    store: falaj.Store, topic: falaj.Topic[Any], time: Any
+) -> None:
+    for ns in (NS - 1, NS, NS + 1):
+        topic.append(b"x", timestamp_ns=ns)
+    found = topic.at(time)
+    assert found is not None
+    assert (found.offset, topic.offset_at(time)) == (1, 1)
+    assert [record.offset for record in topic.range(time)] == [1, 2]
+    assert [record.offset for record in topic.range(None, time)] == [0]
+    assert [record.offset for record in topic.follow(time, timeout=0)] == [1, 2]
+    assert (topic.to_arrow(time).num_rows, topic.to_arrow(end=time).num_rows) == (2, 1)
+    assert store.consumer("c", "orders", start=time).poll(timeout=0)[0].offset == 1
+    topic.append(b"x", timestamp=time)
+    topic.extend([falaj.NewRecord(b"x", timestamp=time)])
+    assert [topic[at].timestamp_ns for at in (3, 4)] == [NS, NS]
+    topic.trim(before_time=time)
+    assert topic.start_offset == 1

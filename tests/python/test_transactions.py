@@ -103,7 +103,7 @@ def test_what_cannot_be_written_at_once_is_refused_with_the_advice_and_nothing_c
         tx.append("parts", b"1", partition=3)
     with refused(store, TypeError, "not int") as tx:
         tx.append("paid", b"1")
-        tx.append(7, b"2")  # type: ignore[arg-type]
+        tx.append(7, b"2")  # type: ignore[call-overload]
     assert all(len(topic) == 0 for topic in (*shop.values(), elsewhere))
     assert list(store.topics) == ["audit", "elsewhere", "paid", "parts"]
 

@@ -318,6 +318,13 @@ def test_an_append_is_on_the_disk_within_the_interval_by_itself(tmp_path: Path) 
         ("", {"Content_Type": OBJECTS}, b'{"value": "x", "partition": 1}', 400, "bad-request"),
         ("", {"If_Next": "5"}, b"x", 412, "offset-conflict"),
         ("", {}, bytes(16 << 20), 413, "append-too-large"),
+        (
+            "",
+            {"Content_Type": NDJSON, "Falaj_Header_Trace": "x" * 4000},
+            b"1\n" * 5000,
+            413,
+            "append-too-large",
+        ),
         ("", {"Falaj_Producer": "p" * 1025, "Falaj_Sequence": "1"}, b"x", 400, "bad-request"),
         ("?sync=remote", {}, b"x", 409, "no-shipper"),
     ],

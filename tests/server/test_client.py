@@ -86,12 +86,16 @@ def odd(value: Any) -> bytes:
 
 
 REFUSED: dict[str, tuple[Any, Any, str]] = {
-    "bytes": ("bytes", "text", r"this str: .*bytes.*"),
-    "str": ("str", b"x", r"this bytes: a topic of str takes str, not bytes: make it text"),
-    "json": ("json", {"a": {1}}, r"this dict: JSON has no set: make it text, a number, a list"),
-    "number": ("json", float("nan"), r"this float: JSON has no (NaN|nan): give"),
-    "msgpack": ("msgpack", {1}, r"this set: msgpack has text, .*make it one of them"),
-    "mine": ("mine", 7, r"this int \(ArithmeticError: 7 is odd\): give what `encode`"),
+    "bytes": ("bytes", "text", r"this str value: .*bytes.*"),
+    "str": ("str", b"x", r"this bytes value: a topic of str takes str, not bytes: make it text"),
+    "json": (
+        "json",
+        {"a": {1}},
+        r"this dict value: JSON has no set: make it text, a number, a list",
+    ),
+    "number": ("json", float("nan"), r"this float value: JSON has no (NaN|nan): give"),
+    "msgpack": ("msgpack", {1}, r"this set value: msgpack has text, .*make it one of them"),
+    "mine": ("mine", 7, r"this int value \(ArithmeticError: 7 is odd\): give what `encode`"),
 }
 
 

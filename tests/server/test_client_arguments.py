@@ -18,7 +18,7 @@ from falaj.errors import (
     InvalidName,
     OffsetOutOfRange,
 )
-from falaj_client import _starts, codecs, records
+from falaj_client import _groups, _queues, _starts, _times, _topics, codecs, records
 from falaj_client.errors import of_problem
 from falaj_client.protocols import StoreLike
 from server.doors import Server
@@ -138,6 +138,36 @@ def test_a_url_that_no_request_could_have_is_refused(url: str) -> None:
 
 def test_a_refusal_of_what_is_too_large_is_told_as_that_whatever_its_kind() -> None:
     assert isinstance(of_problem(413, {"detail": "too large"}), AppendTooLarge)
+
+
+@pytest.mark.parametrize("array", [np.array, pd.Series, pd.Index])
+def test_an_array_is_no_word_no_name_and_no_codec_and_nothing_is_asked_for_it(
+    array: Callable[[Any], Any],
+) -> None:
+    patience: Any = None  # no request is made
+    wrong = array(["durable", "key"])
+    member = _groups.Member[Any](patience, "g", {}, {})
+    member.assigned = [("orders", 0)]
+
+    def opened(**given: Any) -> Any:
+        asked: dict[str, Any] = {"codec": None, "create": True, **given}
+        return _topics.open_topic(patience, "orders", settings={}, single=None, **asked)
+
+    operations: list[tuple[Any, str]] = [
+        (opened(visibility=wrong), "visibility is one of"),
+        (opened(codec=wrong), "codec is a name"),
+        (opened(create=wrong), "create is True or False"),
+        (_queues.hire(patience, "q", None, {}, create=True, order=wrong), 'order is "key" or None'),
+        (_groups.join(patience, "g", None, wrong, 0, 1.0, None), "pattern is text"),
+        (member.commit(5, wrong), "topic is the name of a topic"),
+        (member.commit(5, "orders", wrong), "partition is a whole number"),
+        (member.commit(5, sync=wrong), "sync is one of"),
+    ]
+    for operation, said in operations:
+        with pytest.raises((TypeError, InvalidArgument), match=said):
+            next(operation)
+    with pytest.raises(TypeError, match="a timeout is seconds, a timedelta or text"):
+        _times.seconds(array([5]), "a timeout")
 
 
 # --- What both have -------------------------------------------------------------------------------
@@ -298,3 +328,9 @@ def test_a_timeout_beyond_all_clocks_waits_as_long_as_it_takes(tmp_path: Path) -
         topic = store.topic("orders", codec="str")
         topic.append("x")
         assert topic[0].value == "x"
+
+
+@pytest.mark.parametrize("timeout", ["\u0665m", "\u0665", "1h\u0663\u0660m"])
+def test_digits_of_other_scripts_are_no_duration(timeout: str) -> None:
+    with pytest.raises(InvalidArgument, match="timeout is seconds, a timedelta or text such as"):
+        falaj_client.connect("http://127.0.0.1:1", timeout=timeout)

@@ -35,6 +35,7 @@ class _ReaderGone(Exception):
 def run(arguments: list[str] | None = None) -> int:
     """Run a command line; return its exit code."""
     code = _run(sys.argv[1:] if arguments is None else arguments)
+    _flush_the_rest()
     if code == Exit.INTERRUPTED:
         end_by_signal()
     return code
@@ -67,6 +68,21 @@ def _run(words: list[str]) -> int:
         return Exit.USAGE
 
 
+def _flush_the_rest() -> None:
+    """Write what a command printed before it ended with a code of its own, which stays."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        swallow_output()
+        if not isinstance(error, BrokenPipeError):
+            say(_unwritten(error))
+
+
+def _unwritten(error: OSError) -> str:
+    helps = "raise `ulimit -f`" if error.errno == errno.EFBIG else "make room"
+    return f"cannot write the output: {error.strerror}; {helps} or send it elsewhere"
+
+
 def _guarded(words: list[str]) -> None:
     """Run the command, and separate errors of the output from all others."""
     try:
@@ -80,10 +96,7 @@ def _guarded(words: list[str]) -> None:
         if error.filename is not None:
             raise Stop(f"cannot use {error.filename}: {error.strerror}") from None
         swallow_output()
-        limited = error.errno == errno.EFBIG
-        helps = "raise `ulimit -f`" if limited else "make room"
-        sentence = f"cannot write the output: {error.strerror}; {helps} or send it elsewhere"
-        raise Stop(sentence, Exit.MACHINE) from None
+        raise Stop(_unwritten(error), Exit.MACHINE) from None
 
 
 def _dispatch(words: list[str]) -> None:

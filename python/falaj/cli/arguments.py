@@ -20,9 +20,22 @@ from falaj.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Argument", "Command", "Group", "HelpWanted", "Option", "parse"]
+__all__ = ["Argument", "Command", "Group", "HelpWanted", "Option", "parse", "text"]
 
 HELP = ("-h", "--help")
+
+
+def text(word: str) -> str:
+    """Read text. Bytes that are no UTF-8 are no text; an option that takes them reads with `str`.
+
+    Raises:
+        InvalidArgument: It is not UTF-8.
+    """
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{word!a} is not UTF-8: give text in that encoding") from None
+    return word
 
 
 class Argument(NamedTuple):
@@ -47,7 +60,7 @@ class Option(NamedTuple):
     to: str
     help: str
     metavar: str = ""
-    read: Callable[[str], Any] = str
+    read: Callable[[str], Any] = text
     default: Any = None
     many: bool = False
     needed: bool = False

@@ -19,7 +19,7 @@ from falaj.errors import ConflictError, CorruptionError, MachineError, Retryable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import NoReturn
+    from typing import NoReturn, TextIO
 
     from falaj.errors import Error
 
@@ -60,7 +60,8 @@ _BY_BASE: dict[type[Error], Exit] = {
 }
 
 
-_OF_SHIPPING: dict[type[Error], Exit] = {
+_OF_ITS_OWN: dict[type[Error], Exit] = {
+    errors.TopicFinished: Exit.USAGE,  # a conflict, but no repeat of the command will ever help
     errors.Fenced: Exit.FENCED,
     errors.TwinStore: Exit.TWIN,
     errors.PlaceRefused: Exit.REFUSED,
@@ -95,7 +96,7 @@ def code_of(error: Error) -> Exit:
 
 
 def _code(kind: type[Error]) -> Exit:
-    known = _OF_SHIPPING | _BY_BASE
+    known = _OF_ITS_OWN | _BY_BASE
     codes = [code for base, code in known.items() if issubclass(kind, base)]
     return codes[0] if codes else Exit.USAGE
 
@@ -125,17 +126,30 @@ def read_failed(path: str, error: OSError) -> Stop:
 
 
 def say(sentence: str) -> None:
-    """Write a sentence to stderr, on one line, without anything that a terminal obeys."""
-    sys.stdout.flush()
+    """Write a sentence to stderr, on one line, without anything that a terminal obeys.
+
+    Where it cannot be written, the exit code alone tells what happened.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:  # the sentence is about what came first
+        swallow_output()
     paint = Paint.of(sys.stderr)
     plain = " ".join(sentence.split())
-    print(f"{paint('falaj:', 'red')} {paint.harmless(plain)}", file=sys.stderr, flush=True)
+    try:
+        print(f"{paint('falaj:', 'red')} {paint.harmless(plain)}", file=sys.stderr, flush=True)
+    except OSError:
+        _swallow(sys.stderr)
 
 
 def swallow_output() -> None:
     """Discard all further output: its reader is gone, and flushing at exit must not fail."""
+    _swallow(sys.stdout)
+
+
+def _swallow(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 

@@ -8,6 +8,7 @@ not text come from the members `…_base64`.
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ _MEMBERS = frozenset(
     ("topic", "partition", "offset", "time", "key", "key_base64", "headers", "tombstone")
 ) | {"value", "value_base64"}
 _HEADER = frozenset(("name", "value", "value_base64"))
+_INTEGER = re.compile(r"-?\d{1,30}", re.ASCII)
+_UNIX = re.compile(r"(-?\d{1,30})\.(\d+)", re.ASCII)
 
 
 class _Number(str):
@@ -183,13 +186,20 @@ def _moment(given: Any) -> int | None:
         return None
     try:
         if isinstance(given, _Number):
-            return _time.expect_ns(int(given))
-        seconds, point, rest = str(given).partition(".")
-        if point and seconds.lstrip("-").isdecimal() and rest.isdecimal():
-            return _time.expect_ns(int(seconds) * 10**9 + int(rest[:9].ljust(9, "0")))
+            return _time.expect_ns(_whole(given))
+        if parts := _UNIX.fullmatch(str(given)):
+            return _time.expect_ns(int(parts[1]) * 10**9 + int(parts[2][:9].ljust(9, "0")))
         return _time.to_ns(given)
     except (InvalidArgument, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"has no time that can be read ({error})") from None
+
+
+def _whole(given: str) -> int:
+    if not _INTEGER.fullmatch(given):
+        raise ValueError(
+            f'a number is a whole one of nanoseconds, not {given[:40]}; write seconds as "1.5"'
+        )
+    return int(given)
 
 
 def _partition(given: Any) -> int | None:

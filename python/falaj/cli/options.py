@@ -6,9 +6,9 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from falaj._paths import is_place, local_path, scheme_of
+from falaj._paths import KINDS_OF_PLACES, is_place, local_path, scheme_of
 from falaj.cli.arguments import Argument, Option
-from falaj.cli.units import SECONDS_MAX, moment, place, size_from, span_from
+from falaj.cli.units import SECONDS_MAX, moment, place, real, size_from, span_from
 from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ __all__ = [
     "AS_JSON",
     "DRY_RUN",
     "FROM",
+    "LOCAL",
+    "LOCAL_READS",
     "PARTITION",
     "READING",
     "READS",
@@ -53,7 +55,12 @@ def path(text: str) -> str:
 
 def location(text: str) -> str:
     """Read a path, or the URL of a place such as `s3://bucket/prefix`."""
-    return text if scheme_of(text) in _PLACES else path(text)
+    scheme = scheme_of(text)
+    if scheme in _PLACES:
+        return text
+    if scheme not in (None, "file"):
+        raise InvalidArgument(f"{KINDS_OF_PLACES}, not {text!r}")
+    return path(text)
 
 
 def store(text: str) -> str:
@@ -94,7 +101,7 @@ def limit(text: str) -> int:
 def seconds(text: str) -> float:
     """Read a wait in seconds."""
     try:
-        wait = float(text)
+        wait = real(text)
     except ValueError:
         raise InvalidArgument(f"write a number of seconds, not {text!r}") from None
     if not 0.0 <= wait <= SECONDS_MAX:
@@ -143,16 +150,17 @@ ACCESS = (
         default=False,
     ),
 )
+#: The same, of commands that need the directory: they refuse a URL, and say what to do instead.
+LOCAL = (ACCESS[0]._replace(help=STORE.help), *ACCESS[1:])
 #: Commands that only read, and so read a place too.
-READS = (
-    *ACCESS,
-    Option(
-        "--origin",
-        "access.origin",
-        "Which origin of a place, by its first digits; cat and tail take all.",
-        "ORIGIN",
-    ),
+_ORIGIN = Option(
+    "--origin",
+    "access.origin",
+    "Which origin of a place, by its first digits; cat and tail take all.",
+    "ORIGIN",
 )
+READS = (*ACCESS, _ORIGIN)
+LOCAL_READS = (*LOCAL, _ORIGIN)
 TOPIC = _mark("topic")
 TOPICS = _mark("topic", many=True, text="Names of topics.")
 SOME_TOPICS = TOPICS._replace(needed=False)
@@ -177,10 +185,10 @@ READING: tuple[Option, ...] = (
         "Only records that survive a power failure.",
         default=False,
     ),
-    Option("-g --grep", "grep", "Only records whose value matches.", "REGEX"),
+    Option("-g --grep", "grep", "Only records whose value matches.", "REGEX", str),
     Option("--json", "look.as_json", "Print JSON, one object a line.", default=False),
     Option("--raw", "look.raw", "Print values byte for byte, nothing between.", default=False),
-    Option("--format", "look.form", r"Print by a template, such as '%k %o %v\n'.", "TEXT"),
+    Option("--format", "look.form", r"Print by a template, such as '%k %o %v\n'.", "TEXT", str),
     Option(
         "--offsets", "look.offsets", "Show, or hide, the column of offsets.", off="--no-offsets"
     ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from falaj import _time
 from falaj.cli import options, units
 from falaj.cli.arguments import Argument, Option
+from falaj.cli.arguments import text as utf8
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -16,7 +17,8 @@ __all__ = ["END", "FLOW", "INTO", "PARTITIONS", "START", "TOP", "mode", "text"]
 
 def text(flag: str, metavar: str, told: str, to: str = "", *, many: bool = False) -> Option:
     """Make an option that goes to the config as it is."""
-    return Option(flag, to or flag.strip("-").replace("-", "_"), told, metavar, many=many)
+    read = str if metavar in ("FILE", "FOLDER", "PATH") else utf8
+    return Option(flag, to or flag.strip("-").replace("-", "_"), told, metavar, read, many=many)
 
 
 def mode(flag: str, told: str, *words: str) -> Option:

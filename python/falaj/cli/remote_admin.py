@@ -71,7 +71,8 @@ def _compact(store: Store, topic: str, delete_retention: float, seal: bool, as_j
 
     (found,) = topics_of(store, [topic])  # so that a server that is away is met at once
     found._core.patience = Patience(_COMPACTION_S)
-    done: Any = found.compact(delete_retention=delete_retention, seal=seal)
+    with compacting.remedy_of_the_shell(topic):
+        done: Any = found.compact(delete_retention=delete_retention, seal=seal)
     compacting.show(topic, done, as_json)
 
 

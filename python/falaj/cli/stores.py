@@ -18,7 +18,7 @@ from falaj._store import open as open_store
 from falaj._topic import Topic, handle_of
 from falaj.cli.exits import Stop
 from falaj.cli.names import no_such
-from falaj.errors import InvalidArgument, NotAStore
+from falaj.errors import InvalidArgument, InvalidName, NotAStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -97,7 +97,7 @@ class Access(NamedTuple):
         if self.given is not None:
             return self.given
         found = os.environ.get(VARIABLE)
-        if not found:
+        if not found or not found.strip():
             raise Stop(f"name the store: --store PATH, or the variable {VARIABLE}")
         if is_place(found):
             return found
@@ -209,7 +209,7 @@ class NewTopic(NamedTuple):
         """Check what can be checked before there is a store.
 
         Raises:
-            InvalidName: No topic can have this name.
+            InvalidName: No topic can have this name, or no log the name of its log.
             InvalidArgument: A setting is beyond its limits.
         """
         Store._check_topic(
@@ -219,6 +219,12 @@ class NewTopic(NamedTuple):
             segment_bytes=self.segment_bytes,
             sync_interval_ms=self.sync_interval_ms,
         )
+        if self.log is not None:
+            try:
+                NewTopic().check(self.log)
+            except InvalidName as error:
+                error.args = (str(error).replace("name a topic", "name a log"),)
+                raise
 
 
 def expect_topics(store: Store, *names: str) -> None:

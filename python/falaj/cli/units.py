@@ -15,6 +15,7 @@ __all__ = [
     "count",
     "moment",
     "place",
+    "real",
     "show_time",
     "size",
     "size_from",
@@ -22,12 +23,13 @@ __all__ = [
     "span_from",
 ]
 
-_SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+# ASCII alone, here and elsewhere: `\d` matches digits of all scripts.
+_SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 _SECONDS = (86_400, 3_600, 60, 1)
-_SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_OFFSET = re.compile(r"-?\d+")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_OFFSET = re.compile(r"-?\d+", re.ASCII)
 _MOST = 2**63 - 1
 _TOO_LARGE = "{} is larger than any offset, time or size: choose a smaller one"
 
@@ -46,6 +48,21 @@ def place(text: str) -> int | datetime:
         (-10, 2026)
     """
     return _whole(text) if _OFFSET.fullmatch(text) else _time.from_ns(moment(text))
+
+
+def real(text: str) -> float:
+    """Read a number as Python writes it; `float` itself reads digits of all scripts, and `1_000`.
+
+    Raises:
+        ValueError: It is none.
+
+    Example:
+        >>> real("1.5"), real("1e3")
+        (1.5, 1000.0)
+    """
+    if not text.isascii() or "_" in text:
+        raise ValueError(text)
+    return float(text)
 
 
 def _whole(digits: str, text: str = "", unit: int = 1) -> int:

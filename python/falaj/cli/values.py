@@ -78,7 +78,8 @@ class Line(NamedTuple):
             if given is not None
         ]
         if len(keys) > 1:
-            raise Stop(f"{' and '.join(keys)} all say where the key is: give one of them")
+            all_of_them = "both" if len(keys) == 2 else "all"
+            raise Stop(f"{' and '.join(keys)} {all_of_them} say where the key is: give one of them")
         if self.tombstone and self.key_delimiter is not None:
             raise Stop("with --tombstone a line has no value: leave out --key-delimiter")
         if self.key_delimiter == "":

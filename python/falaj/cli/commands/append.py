@@ -16,6 +16,7 @@ from falaj._records import NewRecord
 from falaj.cli import options
 from falaj.cli.appending import BATCH_RECORDS, Appending
 from falaj.cli.arguments import Argument, Command, Option
+from falaj.cli.arguments import text as utf8
 from falaj.cli.exits import Stop
 from falaj.cli.lines import check_readable
 from falaj.cli.paint import is_terminal
@@ -141,7 +142,7 @@ def header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
     if not name:
         raise InvalidArgument(f"write NAME=VALUE, not {text!r}")
-    return name, os.fsencode(value) if equals else None
+    return utf8(name), os.fsencode(value) if equals else None
 
 
 def _delimiter(text: str) -> str:
@@ -193,7 +194,7 @@ COMMAND = Command(
     ),
     (
         *options.ACCESS,
-        Option("--key", "key", "Key of every record.", "KEY"),
+        Option("--key", "key", "Key of every record.", "KEY", str),
         Option(
             "--key-delimiter",
             "key_delimiter",

@@ -48,6 +48,6 @@ COMMAND = Command(
     backup,
     "Copy a store while other processes write to it.",
     (Argument("to", "TO", "A directory that is missing or empty.", read=options.path),),
-    (*options.ACCESS, options.AS_JSON._replace(help="Print what was copied as JSON.")),
+    (*options.LOCAL, options.AS_JSON._replace(help="Print what was copied as JSON.")),
     "The copy holds what was committed when it began, and appears whole or not at all.",
 )

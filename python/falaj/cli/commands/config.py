@@ -46,7 +46,7 @@ COMMAND = Command(
     "Show or change the settings of a store as a whole.",
     (),
     (
-        *options.ACCESS,
+        *options.LOCAL,
         Option(
             "--retention-bytes",
             "retention_bytes",

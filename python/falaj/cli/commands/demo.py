@@ -5,6 +5,7 @@ from __future__ import annotations
 from falaj.cli import options
 from falaj.cli.arguments import Argument, Command, Option
 from falaj.cli.exits import Exit, Stop
+from falaj.cli.units import real
 from falaj.errors import InvalidArgument
 
 __all__ = ["COMMAND", "demo"]
@@ -24,7 +25,7 @@ def demo(folder: str | None, flights: int | None, seconds: float) -> None:
 
 def _number(text: str) -> float:
     try:
-        return float(text)
+        return real(text)
     except ValueError:
         raise InvalidArgument(f"write a number of seconds, not {text!r}") from None
 

@@ -63,7 +63,7 @@ COMMAND = Command(
     maintain,
     "Enforce retention on all topics, and finish clean-ups.",
     (),
-    (*options.ACCESS, options.DRY_RUN, options.AS_JSON._replace(help="Print it as JSON.")),
+    (*options.LOCAL, options.DRY_RUN, options.AS_JSON._replace(help="Print it as JSON.")),
     "For cron. Processes that write to a topic enforce its retention themselves. Trims and "
     "deletions that a crash interrupted are finished.",
 )

@@ -26,5 +26,5 @@ COMMAND = Command(
     metrics,
     "Print metrics in the text format of Prometheus.",
     (),
-    (*options.READS, options.AS_JSON._replace(help="Print all of it as one JSON object.")),
+    (*options.LOCAL_READS, options.AS_JSON._replace(help="Print all of it as one JSON object.")),
 )

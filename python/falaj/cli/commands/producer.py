@@ -101,7 +101,7 @@ GROUP = Group(
             list_,
             "List producers: last sequence, its offset, its time.",
             (options.TOPIC,),
-            (*options.READS, options.AS_JSON),
+            (*options.LOCAL_READS, options.AS_JSON),
             "Names are kept as hashes, so a producer is shown as id: and 16 digits.",
         ),
         "forget": Command(
@@ -118,7 +118,7 @@ GROUP = Group(
                 ),
             ),
             (
-                *options.ACCESS,
+                *options.LOCAL,
                 Option(
                     "--before",
                     "before",

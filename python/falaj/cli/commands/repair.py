@@ -69,7 +69,7 @@ COMMAND = Command(
     "Repair a store, even one that cannot be opened.",
     (),
     (
-        *options.ACCESS,
+        *options.LOCAL,
         options.DRY_RUN,
         options.AS_JSON._replace(help="Print all of it as one JSON object."),
     ),

@@ -110,7 +110,7 @@ COMMAND = Command(
         ),
     ),
     (
-        *options.ACCESS,
+        *options.LOCAL,
         Option("--origin", "origin", "Origin of a place, if it has several.", "ID"),
         Option(
             "--to-number", "to_number", "State of a place as of this number.", "N", options.whole(1)

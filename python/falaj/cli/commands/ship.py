@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from falaj._place import places_of, report_of
 from falaj.cli import options
 from falaj.cli.arguments import Argument, Command, Option
-from falaj.cli.exits import say
+from falaj.cli.exits import Exit, Stop, say
 from falaj.cli.paint import is_terminal
 from falaj.cli.progress import Bar
 from falaj.cli.tables import Column, table
@@ -61,7 +61,20 @@ def ship(
 
         chosen = Options(history=history, new_origin=new_origin, patience=60.0 if once else None)
         lanes = Lanes(store, places_of(store, places), chosen, _Notice())
-        _tell(_Run(lanes, once, as_json).wait(), as_json)
+        try:
+            _tell(_Run(lanes, once, as_json).wait(), as_json)
+        finally:
+            lacking = [_lack(each) for each in lanes.lacking()]
+            for sentence in lacking:
+                say(sentence)
+        if lacking:
+            raise Stop.silent(Exit.AGAIN)
+
+
+def _lack(sent: Sent) -> str:
+    number = sent.shipped.number if sent.shipped else 0
+    what = f"what changed since number {number}" if number else "what the store has"
+    return f"{what} is not all in {sent.place} yet: run `falaj ship` again to send it"
 
 
 class _Notice:
@@ -154,7 +167,7 @@ COMMAND = Command(
         ),
     ),
     (
-        *options.ACCESS,
+        *options.LOCAL,
         Option("--once", "once", "End when each place has what the store has now.", default=False),
         Option("--plan", "plan", "Send nothing; print requests and cost a month.", default=False),
         Option(

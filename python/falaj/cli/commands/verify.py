@@ -136,7 +136,7 @@ COMMAND = Command(
     verify,
     "Check every byte of a store; nothing is changed.",
     (options.TOPIC._replace(needed=False, help="Check only the log of this topic."),),
-    (*options.ACCESS, options.AS_JSON._replace(help="Print all of it as one JSON object.")),
+    (*options.LOCAL, options.AS_JSON._replace(help="Print all of it as one JSON object.")),
     "It names what is corrupt and where, consumer groups and queues too, and how far each topic is "
     "on disk. Other processes may write meanwhile.",
 )

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from falaj.cli import options
 from falaj.cli.arguments import Option
-from falaj.cli.pipeline_options import END, INTO, START, text
+from falaj.cli.pipeline_options import END, INTO, START, mode, text
 from falaj.cli.pipelines import command
+from falaj.cli.units import real
 from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def _speed(given: str) -> float | str:
     if given == "max":
         return given
     try:
-        return float(given)
+        return real(given)
     except ValueError:
         raise InvalidArgument(f"write a number, or max, not {given!r}") from None
 
@@ -45,6 +46,7 @@ COMMAND = command(
         ),
         Option("--resume", "resume", "Resume where it stopped, or start over.", off="--no-resume"),
         text("--name", "NAME", "Consumer group that keeps the place."),
+        mode("--on-loss", "How to handle missing records.", "fail", "continue"),
     ),
     "It runs without Spark.",
     needs_spark=False,

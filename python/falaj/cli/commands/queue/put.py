@@ -99,7 +99,7 @@ COMMAND = Command(
     (QUEUE, _FILES),
     (
         *options.ACCESS,
-        Option("--key", "key", "Key of every job.", "KEY"),
+        Option("--key", "key", "Key of every job.", "KEY", str),
         Option(
             "--header",
             "headers",

@@ -125,6 +125,7 @@ COMMAND = Command(
             "command",
             "Shell command for each job; the value is its input.",
             "COMMAND",
+            str,
         ),
         Option(
             "--lease",
@@ -149,7 +150,7 @@ COMMAND = Command(
             options.whole(1),
         ),
         options.AS_JSON,
-        Option("--format", "form", "Print by a template, as `falaj cat`.", "TEXT"),
+        Option("--format", "form", "Print by a template, as `falaj cat`.", "TEXT", str),
     ),
     "Without --run a job is done once it is printed. With --run it is done when the "
     "command ends with 0, and is delivered again otherwise; the variables FALAJ_KEY, "

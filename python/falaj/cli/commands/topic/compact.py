@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from falaj.cli import options
@@ -11,23 +12,50 @@ from falaj.cli.arguments import Command, Option
 from falaj.cli.paint import is_terminal
 from falaj.cli.progress import bar
 from falaj.cli.units import count, size
+from falaj.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from falaj._compaction import CompactReport
     from falaj.cli.stores import Access
 
-__all__ = ["COMMAND", "compact", "show"]
+#: The remedies that the library and a server name for a topic that is not marked.
+_REMEDIES = (
+    "make it with compacted=True, or mark it by configure(compacted=True)",
+    'send PATCH with {"compacted": true} first',
+)
+
+__all__ = ["COMMAND", "compact", "remedy_of_the_shell", "show"]
 
 
 def compact(access: Access, topic: str, delete_retention: float, seal: bool, as_json: bool) -> None:
     """Compact a topic."""
-    with access.topic(topic, writes=True) as opened, bar(f"compact {topic}") as advance:
+    with (
+        access.topic(topic, writes=True) as opened,
+        bar(f"compact {topic}") as advance,
+        remedy_of_the_shell(topic),
+    ):
         done = opened.compact(
             delete_retention=delete_retention,
             seal=seal,
             progress=lambda done, total: advance(done, total=max(total, done)),
         )
     show(topic, done, as_json)
+
+
+@contextmanager
+def remedy_of_the_shell(topic: str) -> Iterator[None]:
+    """Let the error for a topic that is not marked name the command that marks it."""
+    try:
+        yield
+    except InvalidArgument as error:
+        sentence = str(error)
+        for remedy in _REMEDIES:
+            mark = f"mark it with `falaj topic config {topic} --compacted`"
+            sentence = sentence.replace(remedy, mark)
+        error.args = (sentence,)
+        raise
 
 
 def show(topic: str, done: CompactReport, as_json: bool) -> None:

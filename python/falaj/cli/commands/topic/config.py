@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from falaj.cli import options
 from falaj.cli.arguments import Command, Option
+from falaj.cli.arguments import text as utf8
 from falaj.cli.paint import is_terminal
 from falaj.cli.retention import NAMES, NONE, RETENTION, changes
 from falaj.cli.stores import expect_topics
@@ -76,9 +77,9 @@ def pair(text: str) -> tuple[str, str]:
     """Read the name and the value of a property.
 
     Raises:
-        InvalidArgument: There is no name, or no "=".
+        InvalidArgument: There is no name, or no "=", or they are not UTF-8.
     """
-    name, equals, value = text.partition("=")
+    name, equals, value = utf8(text).partition("=")
     if not equals or not name:
         raise InvalidArgument(f"write NAME=VALUE, not {text!r}")
     return name, value
