@@ -160,6 +160,7 @@ lint: $(CORE) ## formatting, clippy, rustdoc, ruff, mypy, stubtest; warnings are
 # The fuzzers are workspaces that no push builds: a new dependency of the engine is missing in their lock files.
 lint-rust: .venv/.dev
 	cargo fmt --all --check
+	cd $(SERVER_DIR) && cargo fmt --check
 	for each in log server; do (cd rust/$$each/fuzz && cargo update --workspace --locked --quiet) || exit 1; done
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTFLAGS="$${RUSTFLAGS:-} --cfg falaj_failpoints --cfg falaj_canaries" CARGO_TARGET_DIR="$(TARGET)/planted" \
@@ -212,7 +213,6 @@ page-images: build-server $(CORE) .venv/.dev ## draw the pictures of the server'
 	$(BIN)/python tools/page_images.py
 
 check-server: $(CORE) .venv/.dev ## tests and lints of the server
-	cd $(SERVER_DIR) && cargo fmt --check
 	cd $(SERVER_DIR) && $(SERVER) clippy --all-targets --locked -- -D warnings
 	cd $(SERVER_DIR) && RUSTDOCFLAGS="-D warnings" $(SERVER) doc --no-deps --locked
 	cd $(SERVER_DIR) && $(SERVER) test --locked

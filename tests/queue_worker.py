@@ -12,14 +12,12 @@ import time
 
 import falaj
 from falaj.errors import LeaseExpired
+from notes import Notes
 
 
 def main(path: str, account: str, lease: float) -> None:
-    lines = os.open(account, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    notes = Notes(account)
     dice = random.Random(os.getpid())
-
-    def tell(what: str, offset: int, attempt: int, before: float, after: float) -> None:
-        os.write(lines, f"{what} {offset} {attempt} {before!r} {after!r}\n".encode())
 
     with falaj.open(path) as store, store.queue("jobs") as queue:
         while True:
@@ -28,17 +26,17 @@ def main(path: str, account: str, lease: float) -> None:
             if not jobs:
                 return
             for job in jobs:
-                tell("had", job.offset, job.attempt, before, time.monotonic())
+                notes.add("had", job.offset, job.attempt, before, time.monotonic())
                 time.sleep(0.002)  # sleep: the work, so that there is some when it is killed
                 begun = time.monotonic()
                 leaves = dice.random() < 0.02
-                tell("left" if leaves else "done", job.offset, job.attempt, begun, begun)
+                notes.add("left" if leaves else "done", job.offset, job.attempt, begun, begun)
                 try:
                     job.nack() if leaves else job.ack()
                     what = "gave" if leaves else "acked"
                 except LeaseExpired:
                     what = "late"
-                tell(what, job.offset, job.attempt, begun, time.monotonic())
+                notes.add(what, job.offset, job.attempt, begun, time.monotonic())
 
 
 if __name__ == "__main__":

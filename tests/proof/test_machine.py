@@ -280,7 +280,7 @@ class Against(RuleBasedStateMachine):
         for p, expected in enumerate(self.model[name]):
             found: list[bytes | None] = []
             for batch in topic.partition(p).batches(size):
-                assert batch.offsets.start == len(found)
+                assert batch.offsets[0] == len(found)
                 found.extend(batch.to_list())
             assert found == [record.value for record in expected]
         assert sum(len(batch) for batch in topic.batches(size)) == len(topic)

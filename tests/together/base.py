@@ -239,7 +239,7 @@ class Base(RuleBasedStateMachine):
         for name, jobs in self.jobs.items():
             for offset in jobs:
                 work = self.queues[name].works[offset]
-                work.suspect = work.begun
+                work.suspect = work.suspect or work.begun
                 work.back()
             jobs.clear()
         self.takers.clear()

@@ -151,7 +151,9 @@ class Work:
     begun: bool = False
     """True if work on it began: that is what counts as an attempt."""
     suspect: bool = False
-    """Work had begun when its worker left or died: it may be delivered in a batch of its own."""
+    """Work had begun when its worker left or died: it may be delivered in a batch of its own. It
+    stays one until work on it fails or is done.
+    """
 
     def begin(self) -> None:
         """Count an attempt."""

@@ -22,7 +22,8 @@ NO_PYTHON = ("demo", "pipeline", "spark")
 """Packages of it that no harness imports."""
 TESTS = (
     *("tests/proof", "tests/hostile", "tests/together", "tests/cli/shell.py", "tests/cli/warm.py"),
-    *("tests/python/children.py", "tests/storm_worker.py", "conftest.py", "tools/guest.py"),
+    *("tests/python/children.py", "tests/storm_worker.py", "tests/notes.py"),
+    *("conftest.py", "tools/guest.py"),
     *("tests/ship/storm", "tests/ship/replies", "tests/ship/fake.py", "tests/ship/faults.py"),
 )
 BESIDE = ("tests/cli/__init__.py", "tests/ship/__init__.py", "pyproject.toml")
