@@ -109,22 +109,86 @@ CUT = [
     '{"a":1}],"x":[{"a":2}',
     '{"a":1}]} {',
     '[{"a":1}] 5',
+    r'{"m":{"x":"\ud800"}}',
+    r'{"m":{"x":"\\\uDC00\ud83d"}}',
+    r'[{"m":{"\udead":"\ud83d\ude00"}}]',
 ]
+"""Lines that Spark reads, of which it drops or alters text."""
 FINE = ['{"a":1}', ' {"a":2,"b":{"c":[1.5,null]},"m":{"x":"y}{"}} \t', "", "  "]
 TYPES = "a DOUBLE, b STRUCT<c: ARRAY<DOUBLE>>, m MAP<STRING, STRING>"
 
 
-def test_text_behind_the_value_of_a_line_fails_the_import_whatever_on_bad_says(
+ODD: list[str | bytes] = [
+    "null",
+    "5",
+    '"x"',
+    "[]",
+    "[null]",
+    "[1]",
+    '[{"a":11},{"a":12}]',
+    '[{"a":"x"}]',
+    '{"a":"x"}',
+    '{"a":13',
+    "{}",
+    "{'a':14}",
+    '{"a":NaN}',
+    '{"a":15,"a":16}',
+    '{"a":1e400}',
+    '{"A":17}',
+    '{"m":{"x":null}}',
+    '{"b":{"c":[1,"x"]}}',
+    "// 18",
+    "\xa0",
+    r'{"m":{"x":"\ud83d\ude00 \\ud800 \\\\udc00"}}',
+    b'{"m":{"x":"\xff"}}',
+]
+"""Other lines."""
+
+
+def test_a_line_with_text_behind_its_value_is_malformed_and_no_other_line_is(
     do: Do, tmp_path: Path
 ) -> None:
     file = put(tmp_path, "a.json", "\n".join([*CUT, *FINE, '{"a":']))
-    for on_bad in ("fail", "rejected"):
-        with pytest.raises(InvalidArgument, match=rf"^{len(CUT)} malformed row\(s\).*{file}"):
-            do(schema=TYPES, on_bad=on_bad)
-    assert topics(tmp_path) == []
-    put(tmp_path, "a.json", "\n".join([*FINE, '{"a":']))
-    assert do(schema=TYPES, on_bad="skip").bad == {file: 1}
-    assert [json.loads(value)["a"] for _, value in records(tmp_path)] == [1, 2]
+    whole = put(tmp_path, "b.json", '{"a":5}')
+    with pytest.raises(InvalidArgument, match=rf"^{len(CUT) + 1} malformed row\(s\).*{file}"):
+        do(schema=TYPES)
+    assert records(tmp_path) == []
+    done = do(schema=TYPES, on_bad="rejected")
+    assert (done.records, done.bad) == (3, {file: len(CUT) + 1})
+    assert [json.loads(value)["a"] for _, value in records(tmp_path)] == [1, 2, 5]
+    assert json.loads(records(tmp_path)[1][1])["b"] == {"c": [1.5, None]}
+    rejected = records(tmp_path, "rejected")
+    assert rejected == [(file.encode(), line.encode()) for line in [*CUT, '{"a":']]
+    assert whole not in done.bad
+    assert do(schema=TYPES, on_bad="skip").files == 0
+
+
+def test_lines_beside_such_a_line_are_read_as_they_are_without_it(do: Do, tmp_path: Path) -> None:
+    odd = b"\n".join(line if isinstance(line, bytes) else line.encode() for line in ODD)
+    for name, content in (("plain", odd), ("torn", odd + b"\n" + CUT[0].encode())):
+        put(tmp_path, f"{name}/a.json", content)
+        do(
+            source=tmp_path / "in" / name,
+            into=name,
+            schema="a DOUBLE, b STRUCT<c: ARRAY<DOUBLE>>, m MAP<STRING, STRING>",
+            on_bad=f"{name}.bad",
+        )
+    assert records(tmp_path, "torn") == records(tmp_path, "plain")
+    plain, torn = (
+        [value for _, value in records(tmp_path, f"{name}.bad")] for name in ("plain", "torn")
+    )
+    assert torn == [*plain, CUT[0].encode()]
+
+
+def test_folders_are_columns_of_lines_beside_such_a_line(do: Do, tmp_path: Path) -> None:
+    put(tmp_path, "shop=01/value=a/a.json", '{"n":1}\n{"n":2} x\n{"n":3}\n')
+    put(tmp_path, "shop=02/value=b/a.json", '{"n":4}\n')
+    do(schema="shop STRING, n INT", on_bad="skip")
+    assert [value for _, value in records(tmp_path)] == [
+        b'{"n":1,"shop":"01","value":"a"}',
+        b'{"n":3,"shop":"01","value":"a"}',
+        b'{"n":4,"shop":"02","value":"b"}',
+    ]
 
 
 def test_numbers_that_no_double_reaches_are_malformed_at_any_depth(do: Do, tmp_path: Path) -> None:
@@ -134,15 +198,17 @@ def test_numbers_that_no_double_reaches_are_malformed_at_any_depth(do: Do, tmp_p
     assert do(schema=types, on_bad="skip").bad == {file: len(far)}
 
 
-def test_a_file_of_several_lines_with_a_second_value_fails_the_import(
-    do: Do, tmp_path: Path
-) -> None:
+def test_a_file_of_several_lines_with_a_second_value_is_malformed(do: Do, tmp_path: Path) -> None:
     put(tmp_path, "a.json", '[{"a":1},\n{"a":2}]\n')
     options = {"multiLine": "true"}
     assert do(schema="a INT", options=options).records == 2
     bad = put(tmp_path, "b.json", '{"a":3}\n{"a":4}\n')
-    with pytest.raises(InvalidArgument, match=f"text behind the first value.*{bad}"):
+    with pytest.raises(InvalidArgument, match=f"1 malformed.*{bad}"):
         do(schema="a INT", options=options)
+    put(tmp_path, "c.json", '{"a":\n5}')
+    done = do(schema="a INT", options=options, on_bad="rejected")
+    assert (done.records, done.bad) == (1, {bad: 1})
+    assert records(tmp_path, "rejected") == [(bad.encode(), b'{"a":3}\n{"a":4}\n')]
 
 
 def test_json_of_another_encoding_is_searched_for_text_behind_values(
@@ -152,9 +218,16 @@ def test_json_of_another_encoding_is_searched_for_text_behind_values(
     put(tmp_path, "a.json", '{"a":"é"}\n'.encode("latin-1"))
     do(options=options)
     assert [value.decode() for _, value in records(tmp_path)] == ['{"a":"é"}']
-    put(tmp_path, "b.json", '{"a":"è"} x\n'.encode("latin-1"))
+    bad = put(tmp_path, "b.json", '{"a":"è"} x\n'.encode("latin-1"))
     with pytest.raises(InvalidArgument, match="1 malformed"):
         do(options=options)
+    put(tmp_path, "c.json", '{"a":"ü"}\n{"a":"ö"} x\n'.encode("latin-1"))
+    assert do(options=options, on_bad="rejected").bad.keys() == {bad, str(tmp_path / "in/c.json")}
+    assert records(tmp_path)[1][1].decode() == '{"a":"ü"}'
+    assert [value.decode() for _, value in records(tmp_path, "rejected")] == [
+        '{"a":"è"} x',
+        '{"a":"ö"} x',
+    ]
 
 
 def test_a_table_of_json_has_no_text_behind_values_and_no_number_out_of_reach(
@@ -163,12 +236,16 @@ def test_a_table_of_json_has_no_text_behind_values_and_no_number_out_of_reach(
     file = put(tmp_path, "t.json", "\n".join([*CUT, FINE[0]]))
     notes: list[str] = []
     table = Source(path=tmp_path / "in/t.json", fails=False)
-    with pytest.raises(InvalidArgument, match=rf"^{len(CUT)} row\(s\) of the table.*{file}"):
-        table.read(spark, notes.append)
+    assert [row["a"] for row in table.read(spark, notes.append).collect()] == [1]
+    assert notes[0].startswith(f"{len(CUT)} rows of the table")
+    assert '[{"a":1}] 5' in notes[0]
+    strict = Source(path=tmp_path / "in/t.json")
+    with pytest.raises(InvalidArgument, match=f"^{len(CUT)} rows of the table.*{file}"):
+        strict.read(spark, notes.append)
     far = ['{"a":1e400}', '{"b":{"c":[1e400]}}']
     put(tmp_path, "t.json", "\n".join([*far, '{"a":1,"b":{"c":[1.0]}}']))
     assert [row["a"] for row in table.read(spark, notes.append).collect()] == [1]
-    assert "2 rows of the table" in notes[0]
+    assert "2 rows of the table" in notes[1]
 
 
 def test_keys_of_csv_without_a_schema_are_the_texts_of_the_file(do: Do, tmp_path: Path) -> None:

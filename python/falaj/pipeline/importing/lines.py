@@ -3,7 +3,11 @@
 Owns the search for text that Spark would drop. Its reader stops after the first value of a line, or
 of a file over several lines, and ignores the rest. Here such text is read again, between brackets
 and before a mark, as `{"x":[TEXT, "x"]}`, where `x` is a name that no file can know. So what
-follows the first value breaks this text, or adds an element.
+follows the first value breaks this text, or adds an element. Also, the reader makes `?` of an
+escape from D800 to DFFF that stands alone, which is half a character.
+
+Files with such text are then read line by line, where only lines with it are malformed. The reader
+cannot leave out a line.
 
 Also owns which numbers JSON lacks: Spark makes `Infinity` of a number that no double reaches.
 """
@@ -12,10 +16,10 @@ from __future__ import annotations
 
 import codecs
 import uuid
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlparse
 
 from pyspark.sql import functions as F  # noqa: N812  # as every Spark program names it
 from pyspark.sql.types import (
@@ -29,26 +33,45 @@ from pyspark.sql.types import (
 )
 
 from falaj.errors import InvalidArgument
-from falaj.pipeline.importing.remote import escaped
+from falaj.pipeline.importing.remote import escaped, is_remote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-__all__ = ["WHOLE", "Cut", "cut", "is_multiline", "quoted", "text", "unreached"]
+__all__ = [
+    "BLOCK",
+    "FILE",
+    "WHOLE",
+    "file_of",
+    "is_multiline",
+    "placed",
+    "quoted",
+    "read",
+    "text",
+    "unreached",
+]
 
 WHOLE = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 """Options that keep Spark from leaving out files or parts of them, whatever the session says."""
-_LINE = "_falaj_line"
-_SHOWN = 200
+FILE, BLOCK = "_falaj_file", "_falaj_block"
+"""Columns with the file of a row, as Spark writes its name, and where in it Spark began to read."""
+_LINE, _RAW, _VALUES, _VALUE = (f"_falaj_{name}" for name in ("line", "raw", "values", "value"))
 _OF_TEXT = {"linesep": "lineSep", "encoding": "encoding", "charset": "encoding"}
+_ARRAY = r"^\s*\["
+_SUSPECT = r"[}\]]\s*\S|\\u[dD][89a-fA-F]"
+"""A closing bracket has text behind it wherever a second value is: few lines of flat objects."""
+_BACKSLASH_OR_PAIR = r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F].."
 
 
-def text(spark: SparkSession, paths: Sequence[str], **options: str) -> DataFrame:
-    """Read lines of files, in a column `value`."""
+def text(
+    spark: SparkSession, paths: Sequence[str], schema: StructType | None = None, **options: str
+) -> DataFrame:
+    """Read lines of files, in a column `value`, or as the schema names it."""
     reader = spark.read.options(pathGlobFilter="*", **WHOLE, **options)
+    reader = reader if schema is None else reader.schema(schema)
     return reader.format("text").load(list(map(escaped, paths)))
 
 
@@ -58,64 +81,136 @@ def is_multiline(options: Mapping[str, str]) -> bool:
     return named.get("multiline") == "true"
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A file with text that Spark would drop.
-
-    Attributes:
-        path: The file, as Spark names it.
-        count: How many of its lines have more than one value; 1 for a file over several lines.
-        text: The beginning of one of them.
-    """
-
-    path: str
-    count: int
-    text: str
+def placed(frame: DataFrame) -> DataFrame:
+    """Add the columns `FILE` and `BLOCK` to rows of files."""
+    file, block = (f"_metadata.{name}" for name in ("file_path", "file_block_start"))
+    return frame.select("*", F.col(file).alias(FILE), F.col(block).alias(BLOCK))
 
 
-def cut(
-    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str] | None = None
-) -> list[Cut]:
-    """Find files where Spark would read a value, and drop the text that follows it.
+def read(
+    spark: SparkSession,
+    paths: Sequence[str],
+    options: Mapping[str, str],
+    schema: StructType,
+    reader: Callable[[Sequence[str]], DataFrame],
+    *,
+    bad: str,
+    base: str | None = None,
+    folders: Sequence[str] = (),
+) -> DataFrame:
+    """Read files as Spark's reader does, but lines that it would not read whole are malformed.
 
     Args:
         spark: The session.
         paths: The files.
         options: Options of Spark's reader of JSON.
+        schema: The columns.
+        reader: Reads files by Spark's reader, with `schema` and `bad`.
+        bad: The column for lines that are malformed. It has their text.
+        base: The folder below which folders `name=value` are columns.
+        folders: Names of those columns.
+
+    Returns:
+        The columns, `bad`, `FILE` and `BLOCK`.
     """
-    given = dict(options or {})
-    of_text = {
-        _OF_TEXT[name.lower()]: given.pop(name) for name in [*given] if name.lower() in _OF_TEXT
-    }
-    line = _decoded(of_text.get("encoding"))
-    if is_multiline(given):
-        of_text = {"wholetext": "true"}
-    whole = text(spark, paths, **of_text).withColumnRenamed("value", _LINE)
-    # A closing bracket has text behind it wherever a second value is: few lines of flat objects.
-    some = whole.select(_LINE, F.col("_metadata.file_path").alias("path"), line.alias("line"))
-    some = some.where(F.col("line").rlike(r"[}\]]\s*\S"))
+    torn = _torn(spark, paths, options)
+    whole = [path for path in paths if path not in torn]
+    rows = [placed(reader(whole))] if whole else []
+    if some := [path for path in paths if path in torn]:
+        rows.append(_by_lines(spark, some, options, schema, bad, base, folders))
+    return rows[0] if len(rows) == 1 else rows[0].unionByName(rows[1])
+
+
+def _torn(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> set[str]:
+    """Find files of which Spark would drop or alter text."""
+    of_text, of_json = _apart(options)
+    found = _lines(spark, paths, of_text).where(F.col(_LINE).rlike(_SUSPECT))
+    found = found.where(_is_lossy(of_json)).select(FILE).distinct()
+    return {file_of(row[0]) for row in found.collect()}
+
+
+def _by_lines(
+    spark: SparkSession,
+    paths: Sequence[str],
+    options: Mapping[str, str],
+    schema: StructType,
+    bad: str,
+    base: str | None,
+    folders: Sequence[str],
+) -> DataFrame:
+    of_text, of_json = _apart(options)
+    outer = StructType([each for each in schema if each.name in folders])
+    inner = StructType([each for each in schema if each.name not in folders])
+    if base is not None:
+        of_text["basePath"] = base
+    rows = _lines(spark, paths, of_text, outer)
+    rows = rows.where(F.col(_LINE).isNull() | F.col(_LINE).rlike(r"\S"))
+    is_whole = F.is_valid_utf8(_LINE) & ~F.coalesce(_is_lossy(of_json), F.lit(False))
+    rows = rows.withColumn(_VALUES, F.when(is_whole, _values(inner, of_json, bad)))
+    # As Spark's reader has it, an array without values is no row.
+    rows = rows.where(F.col(_VALUES).isNull() | (F.size(_VALUES) > 0))
+    rows = rows.withColumn(_VALUE, F.explode_outer(_VALUES))
+    members = [F.col(_VALUE).getField(each.name).alias(each.name) for each in inner]
+    malformed = F.when(F.col(_VALUES).isNull(), F.coalesce(_LINE, _RAW)).alias(bad)
+    return rows.select(*members, *(quoted(each.name) for each in outer), malformed, FILE, BLOCK)
+
+
+def _values(schema: StructType, options: Mapping[str, str], bad: str) -> Column:
+    """Read the objects of a line, which may be an array of them; null if one is malformed."""
+    whole = StructType([*schema, StructField(bad, StringType())])
+    given = {**options, "columnNameOfCorruptRecord": bad}
+    texts = F.from_json(_LINE, ArrayType(StringType()), options)
+    texts = F.when(F.col(_LINE).rlike(_ARRAY), texts).otherwise(F.array(_LINE))
+    values = F.transform(texts, lambda each: F.from_json(each, whole, given))
+    is_bad = F.exists(values, lambda each: each.isNull() | each.getField(bad).isNotNull())
+    return F.when(~is_bad, values)
+
+
+def _apart(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Part options into those that find lines, and those that read them."""
+    of_json = dict(options)
+    names = [name for name in options if name.lower() in _OF_TEXT]
+    of_text = {_OF_TEXT[name.lower()]: of_json.pop(name) for name in names}
+    if is_multiline(options):
+        of_text = {"wholetext": "true", "encoding": of_text.get("encoding", "utf-8")}
+    return of_text, {**of_json, "mode": "PERMISSIVE"}
+
+
+def _lines(
+    spark: SparkSession,
+    paths: Sequence[str],
+    options: Mapping[str, str],
+    folders: StructType | None = None,
+) -> DataFrame:
+    """Read lines, or whole files, as they are, decoded, and with the columns of folders."""
+    schema = StructType([StructField(_RAW, StringType()), *(folders or ())])
+    rows = text(spark, paths, schema, **options)
+    line = _decoded(options.get("encoding"))
+    return placed(rows).withColumn(_LINE, line)
+
+
+def _is_lossy(options: Mapping[str, str]) -> Column:
+    """Tell whether Spark would read a line, and drop or alter text of it; or null."""
     mark = f"falaj{uuid.uuid4().hex}"
-    wrapped = F.concat(F.lit(f'{{"{mark}":['), F.col("line"), F.lit(f'\n,"{mark}"]}}'))
+    wrapped = F.concat(F.lit(f'{{"{mark}":['), F.col(_LINE), F.lit(f'\n,"{mark}"]}}'))
     array = StructType([StructField(mark, ArrayType(StringType()))])
     bad = f"{mark}_bad"
     first = StructType([StructField(bad, StringType())])
-    given |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": bad}
+    given = {**options, "columnNameOfCorruptRecord": bad}
     elements = F.from_json(wrapped, array, given).getField(mark)
     is_one = (F.size(elements) == 2) & (F.get(elements, F.lit(1)) == mark)
-    is_object = F.from_json("line", first, given).getField(bad).isNull()
-    is_array = F.col("line").rlike(r"^\s*\[")
-    is_read = F.when(
-        is_array, F.from_json("line", ArrayType(StringType()), given).isNotNull()
-    ).otherwise(is_object)
-    lost = some.where(~F.coalesce(is_one, F.lit(False)) & is_read)
-    found = lost.groupBy("path").agg(F.count("*"), F.min(F.substring("line", 1, _SHOWN)))
-    return sorted((Cut(*row) for row in found.collect()), key=lambda each: each.path)
+    is_object = F.from_json(_LINE, first, given).getField(bad).isNull()
+    is_array = F.from_json(_LINE, ArrayType(StringType()), given).isNotNull()
+    is_read = F.when(F.col(_LINE).rlike(_ARRAY), is_array).otherwise(is_object)
+    escapes = F.regexp_replace(_LINE, _BACKSLASH_OR_PAIR, "")
+    has_half = escapes.rlike(r"\\u[dD][89a-fA-F]")
+    return (has_half | ~F.coalesce(is_one, F.lit(False))) & is_read
 
 
 def _decoded(encoding: str | None) -> Column:
     """Decode a line; null if it is not of this encoding."""
     if encoding is None or encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
-        return F.col(_LINE)
+        return F.col(_RAW)
     try:
         codecs.lookup(encoding)
     except LookupError:
@@ -126,7 +221,7 @@ def _decoded(encoding: str | None) -> Column:
 
     # A function without types: Spark would take them for those of Arrow.
     decode = F.udf(lambda line: _text_of(line, encoding), "string")
-    return decode(F.col(_LINE).cast("binary"))
+    return decode(F.col(_RAW).cast("binary"))
 
 
 def _text_of(line: bytes | None, encoding: str) -> str | None:
@@ -136,6 +231,11 @@ def _text_of(line: bytes | None, encoding: str) -> str | None:
         return bytes(line).decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError:
         return None
+
+
+def file_of(uri: str) -> str:
+    """Turn Spark's name of a file into its path."""
+    return unquote(uri) if is_remote(uri) else unquote(urlparse(uri).path)
 
 
 def unreached(value: Column, kind: DataType) -> Column | None:

@@ -9,9 +9,8 @@ and the files that Spark lists are held against those of the import.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, IllegalArgumentException
@@ -21,7 +20,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from falaj.errors import InvalidArgument
 from falaj.pipeline.base.frame import sentence, struct_of
 from falaj.pipeline.importing import lines, sources
-from falaj.pipeline.importing.remote import escaped, is_remote
+from falaj.pipeline.importing.lines import file_of
+from falaj.pipeline.importing.remote import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from falaj.pipeline.importing.run import ImportConfig
 
-__all__ = ["BAD", "FILE", "OWN", "Rows", "expect_options", "file_of", "read", "told_plainly"]
+__all__ = ["BAD", "OWN", "Rows", "expect_options", "read", "told_plainly"]
 
-BAD, FILE = "_falaj_bad", "_falaj_file"
+BAD = "_falaj_bad"
 OWN = "_falaj_"
 """How names of columns begin that a frame of rows has beside those of the files."""
 _NAMED_MAX = 5
@@ -78,7 +78,7 @@ class Rows:
     """The rows of files.
 
     Attributes:
-        frame: Columns of the rows, and `BAD`.
+        frame: Columns of the rows, and `BAD`, and where each lies.
         columns: Names of the columns; none if no row is one.
         guessed: Types that Spark guessed for columns that are read as text, because they are keys.
     """
@@ -97,10 +97,29 @@ def read(spark: SparkSession, config: ImportConfig, form: str, paths: Sequence[s
     with told_plainly():
         found = _read(spark, config, form, paths)
         _expect_names(found.columns)
-        if form == "json":
-            _expect_uncut(lines.cut(spark, paths, config.options))
         _expect_all(found.frame, paths)
-    return found
+        if form == "json" and found.columns:
+            frame = _json(spark, config, paths, found.frame.schema)
+        else:
+            frame = lines.placed(found.frame)
+    return replace(found, frame=frame)
+
+
+def _json(
+    spark: SparkSession, config: ImportConfig, paths: Sequence[str], schema: StructType
+) -> DataFrame:
+    """Read JSON with all text of its lines."""
+    base = sources.base_of(config.sources, paths)
+    below = {each.lower() for each in sources.folders_below(base, paths)}
+    wanted = StructType([each for each in schema if each.name != BAD])
+    folders = [each.name for each in wanted if each.name.lower() in below]
+
+    def reader(some: Sequence[str]) -> DataFrame:
+        return _typed(spark, config, "json", some, wanted, base)
+
+    return lines.read(
+        spark, paths, config.options, wanted, reader, bad=BAD, base=base, folders=folders
+    )
 
 
 class told_plainly:  # noqa: N801  # read as a function
@@ -234,21 +253,6 @@ def _expect_all(frame: DataFrame, paths: Sequence[str]) -> None:
         )
 
 
-def _expect_uncut(found: list[lines.Cut]) -> None:
-    """Refuse text that Spark would drop in silence; it cannot leave out such lines alone."""
-    if not found:
-        return
-    count = sum(each.count for each in found)
-    told = "; ".join(
-        f"{file_of(each.path)}: {each.count:,} malformed, as {each.text!r}"
-        for each in found[:_NAMED_MAX]
-    )
-    raise InvalidArgument(
-        f"{count:,} malformed row(s) with text behind the first value, which Spark would drop, and "
-        f"nothing was imported: {told}; give each value a line of its own"
-    )
-
-
 def _expect_heading(spark: SparkSession, config: ImportConfig, names: list[str], path: str) -> None:
     """Refuse a heading with a name twice: Spark would rename both columns, as `a0` and `a1`."""
     bare = [
@@ -268,8 +272,3 @@ def _expect_heading(spark: SparkSession, config: ImportConfig, names: list[str],
                 f"the heading of {path} has one name twice, {other} and {name}, which Spark does "
                 "not tell apart: rename one"
             )
-
-
-def file_of(uri: str) -> str:
-    """Turn Spark's name of a file into its path."""
-    return unquote(uri) if is_remote(uri) else unquote(urlparse(uri).path)

@@ -20,8 +20,8 @@ from falaj.pipeline.base import keys
 from falaj.pipeline.base.documents import document
 from falaj.pipeline.base.frame import struct_of
 from falaj.pipeline.importing import lines
-from falaj.pipeline.importing.lines import quoted
-from falaj.pipeline.importing.reading import BAD, FILE, OWN, read, told_plainly
+from falaj.pipeline.importing.lines import BLOCK, FILE, quoted
+from falaj.pipeline.importing.reading import BAD, OWN, read, told_plainly
 from falaj.pipeline.importing.sources import form_of
 from falaj.spark.reading import sampling
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["expected", "frame", "unknown"]
 
-_BLOCK, _ROW = f"{OWN}block", f"{OWN}row"
+_ROW = f"{OWN}row"
 _SAMPLE = 400
 """Rows that are held against a schema."""
 _LOSSY = {
@@ -70,17 +70,12 @@ def frame(
     form = config.format or form_of(paths)
     rows = read(spark, config, form, paths)
     with told_plainly():
-        lazy = rows.frame.select(
-            "*",
-            F.col("_metadata.file_path").alias(FILE),
-            F.col("_metadata.file_block_start").alias(_BLOCK),
-            F.monotonically_increasing_id().alias(_ROW),
-        )
+        lazy = rows.frame.select("*", F.monotonically_increasing_id().alias(_ROW))
         made = _records(lazy, rows, config, form, partitions)
         bad = _malformed(spark, lazy, made, rows.columns, config, form, paths)
         chosen = [column.alias(name) for name, column in made.items()]
         order = [_order(expected(name, rows.columns), rows) for name in config.order_by]
-        ordered = lazy.orderBy(*order, _decoded(FILE), _BLOCK, _ROW)
+        ordered = lazy.orderBy(*order, _decoded(FILE), BLOCK, _ROW)
         # As bytes: the text of a row that is malformed may be no UTF-8.
         return ordered.select(*chosen, bad.cast("binary").alias(BAD), FILE)
 

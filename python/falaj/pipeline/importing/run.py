@@ -31,7 +31,8 @@ from falaj.pipeline.base.places import (
 )
 from falaj.pipeline.importing import sources
 from falaj.pipeline.importing.ledgers import TOKEN, Ledger, SourceFile, known, ledger_of
-from falaj.pipeline.importing.reading import BAD, FILE, expect_options, file_of
+from falaj.pipeline.importing.lines import FILE, file_of
+from falaj.pipeline.importing.reading import BAD, expect_options
 from falaj.pipeline.importing.remote import is_remote
 from falaj.pipeline.importing.rows import expected, frame, unknown
 from falaj.spark.reading.ranges import make, open_raw

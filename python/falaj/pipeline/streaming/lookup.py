@@ -27,13 +27,12 @@ from falaj.pipeline.base import bad
 from falaj.pipeline.base.documents import document
 from falaj.pipeline.base.frame import sentence
 from falaj.pipeline.importing import lines, remote
-from falaj.pipeline.importing.reading import file_of
 from falaj.pipeline.importing.sources import expect_readable
 from falaj.pipeline.streaming.flow import BAD, RECORD, whole_rows
 from falaj.spark.reading.ranges import open_raw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -242,7 +241,7 @@ def _csv(spark: SparkSession, names: list[str], null: str) -> DataFrame:
             column.alias(name.encode(_BYTES).decode().removeprefix("\ufeff"))
             for name, column in zip(read, columns, strict=True)
         ),
-        _placed(shown).alias(BAD),
+        _placed(shown, F.input_file_name()).alias(BAD),
     )
 
 
@@ -259,27 +258,25 @@ def _json(spark: SparkSession, paths: list[str]) -> DataFrame:
         return reader.json(plain)
     if not names:
         raise InvalidArgument(f"no row of the table {paths[0]} is JSON")
-    if found := lines.cut(spark, paths):
-        count = sum(each.count for each in found)
-        raise InvalidArgument(
-            f"{count:,} row(s) of the table have text behind the first value, which Spark would "
-            f"drop, as {found[0].text!r} in {file_of(found[0].path)}: give each value a line of "
-            "its own"
-        )
-    kinds = [each for each in guessed.fields if each.name != BAD]
-    whole = StructType([*kinds, StructField(BAD, StringType())])
-    frame = reader.schema(whole).json(plain)
+    kinds = StructType([each for each in guessed.fields if each.name != BAD])
+    typed = reader.schema(StructType([*kinds, StructField(BAD, StringType())]))
+
+    def by(some: Sequence[str]) -> DataFrame:
+        return typed.json(list(map(remote.escaped, some)))
+
+    frame = lines.read(spark, paths, {}, kinds, by, bad=BAD)
     tests = [lines.unreached(F.col(lines.quoted(each.name)), each.dataType) for each in kinds]
     wrong = [F.coalesce(each, F.lit(False)) for each in tests if each is not None]
     shown = F.col(BAD)
     if wrong:
         text = document(F.col(lines.quoted(name)) for name in names)
         shown = F.coalesce(shown, F.when(reduce(operator.or_, wrong), text))
-    return frame.withColumn(BAD, _placed(shown))
+    frame = frame.withColumn(BAD, _placed(shown, F.col(lines.FILE)))
+    return frame.drop(lines.FILE, lines.BLOCK)
 
 
-def _placed(text: Column) -> Column:
-    return F.when(text.isNotNull(), F.concat_ws(": ", F.input_file_name(), text))
+def _placed(text: Column, file: Column) -> Column:
+    return F.when(text.isNotNull(), F.concat_ws(": ", file, text))
 
 
 def _good(frame: DataFrame, name: str, fails: bool, tell: Callable[[str], object]) -> DataFrame:
