@@ -113,7 +113,7 @@ CUT = [
     r'{"m":{"x":"\\\uDC00\ud83d"}}',
     r'[{"m":{"\udead":"\ud83d\ude00"}}]',
 ]
-"""Lines that Spark reads, of which it drops or alters text."""
+"""Lines that Spark reads, though it drops or alters text in them."""
 FINE = ['{"a":1}', ' {"a":2,"b":{"c":[1.5,null]},"m":{"x":"y}{"}} \t', "", "  "]
 TYPES = "a DOUBLE, b STRUCT<c: ARRAY<DOUBLE>>, m MAP<STRING, STRING>"
 

@@ -122,7 +122,7 @@ def read(
 
 
 def _torn(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> set[str]:
-    """Find files of which Spark would drop or alter text."""
+    """Find files with text that Spark would drop or alter."""
     of_text, of_json = _apart(options)
     found = _lines(spark, paths, of_text).where(F.col(_LINE).rlike(_SUSPECT))
     found = found.where(_is_lossy(of_json)).select(FILE).distinct()
