@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
-__all__ = ["expect_distinct", "in_our_words", "sentence", "struct_of"]
+__all__ = ["QUOTES", "expect_distinct", "in_our_words", "sentence", "struct_of"]
 
 
 def sentence(error: Exception) -> str:
@@ -130,6 +130,11 @@ _SPOKEN = {
 """How the connector names what to do, and how a pipeline does."""
 
 
+QUOTES = (
+    "write a quote in a value twice; or give options with multiLine 'true' if values have several "
+    "lines, or with escape '\\' if that stands before quotes"
+)
+"""What helps where quotes of CSV do not match."""
 _UNREAD = re.compile(
     r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (.+?)\.\s+SQLSTATE"
 )
@@ -147,10 +152,12 @@ def _unread(said: str) -> str | None:
         '/a.gz cannot be read: Ends: mend the file, or leave it out'
     """
     file = _UNREAD.search(said)
+    path = "one of the files" if file is None else re.sub("^file:/*", "/", file[1])
+    if "TextParsingException: Unescaped quote character" in said:
+        return f"{path} has a quote that does not match: {QUOTES}"
     if file is None:
         return None
     causes = _CAUSE.findall(said)
-    path = re.sub("^file:/*", "/", file[1])
     why = " ".join(causes[-1].split()).rstrip(".") if causes else "Spark does not say why"
     return f"{path} cannot be read: {why}: mend the file, or leave it out"
 

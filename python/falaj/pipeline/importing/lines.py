@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BLOCK",
     "FILE",
+    "LINE",
     "WHOLE",
+    "apart",
+    "decoded",
     "file_of",
     "is_multiline",
     "placed",
@@ -58,7 +61,9 @@ WHOLE = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 """Options that keep Spark from leaving out files or parts of them, whatever the session says."""
 FILE, BLOCK = "_falaj_file", "_falaj_block"
 """Columns with the file of a row, as Spark writes its name, and where in it Spark began to read."""
-_LINE, _RAW, _VALUES, _VALUE = (f"_falaj_{name}" for name in ("line", "raw", "values", "value"))
+LINE = "_falaj_line"
+"""The column with a line, decoded; null where it is not of its encoding."""
+_RAW, _VALUES, _VALUE = (f"_falaj_{name}" for name in ("raw", "values", "value"))
 _OF_TEXT = {"linesep": "lineSep", "encoding": "encoding", "charset": "encoding"}
 _ARRAY = r"^\s*\["
 _SUSPECT = r"[}\]]\s*\S|\\u[dD][89a-fA-F]"
@@ -123,8 +128,8 @@ def read(
 
 def _torn(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> set[str]:
     """Find files with text that Spark would drop or alter."""
-    of_text, of_json = _apart(options)
-    found = _lines(spark, paths, of_text).where(F.col(_LINE).rlike(_SUSPECT))
+    of_text, of_json = apart(options)
+    found = decoded(spark, paths, of_text).where(F.col(LINE).rlike(_SUSPECT))
     found = found.where(_is_lossy(of_json)).select(FILE).distinct()
     return {file_of(row[0]) for row in found.collect()}
 
@@ -138,20 +143,20 @@ def _by_lines(
     base: str | None,
     folders: Sequence[str],
 ) -> DataFrame:
-    of_text, of_json = _apart(options)
+    of_text, of_json = apart(options)
     outer = StructType([each for each in schema if each.name in folders])
     inner = StructType([each for each in schema if each.name not in folders])
     if base is not None:
         of_text["basePath"] = base
-    rows = _lines(spark, paths, of_text, outer)
-    rows = rows.where(F.col(_LINE).isNull() | F.col(_LINE).rlike(r"\S"))
-    is_whole = F.is_valid_utf8(_LINE) & ~F.coalesce(_is_lossy(of_json), F.lit(False))
+    rows = decoded(spark, paths, of_text, outer)
+    rows = rows.where(F.col(LINE).isNull() | F.col(LINE).rlike(r"\S"))
+    is_whole = F.is_valid_utf8(LINE) & ~F.coalesce(_is_lossy(of_json), F.lit(False))
     rows = rows.withColumn(_VALUES, F.when(is_whole, _values(inner, of_json, bad)))
     # As Spark's reader has it, an array without values is no row.
     rows = rows.where(F.col(_VALUES).isNull() | (F.size(_VALUES) > 0))
     rows = rows.withColumn(_VALUE, F.explode_outer(_VALUES))
     members = [F.col(_VALUE).getField(each.name).alias(each.name) for each in inner]
-    malformed = F.when(F.col(_VALUES).isNull(), F.coalesce(_LINE, _RAW)).alias(bad)
+    malformed = F.when(F.col(_VALUES).isNull(), F.coalesce(LINE, _RAW)).alias(bad)
     return rows.select(*members, *(quoted(each.name) for each in outer), malformed, FILE, BLOCK)
 
 
@@ -159,14 +164,14 @@ def _values(schema: StructType, options: Mapping[str, str], bad: str) -> Column:
     """Read the objects of a line, which may be an array of them; null if one is malformed."""
     whole = StructType([*schema, StructField(bad, StringType())])
     given = {**options, "columnNameOfCorruptRecord": bad}
-    texts = F.from_json(_LINE, ArrayType(StringType()), options)
-    texts = F.when(F.col(_LINE).rlike(_ARRAY), texts).otherwise(F.array(_LINE))
+    texts = F.from_json(LINE, ArrayType(StringType()), options)
+    texts = F.when(F.col(LINE).rlike(_ARRAY), texts).otherwise(F.array(LINE))
     values = F.transform(texts, lambda each: F.from_json(each, whole, given))
     is_bad = F.exists(values, lambda each: each.isNull() | each.getField(bad).isNotNull())
     return F.when(~is_bad, values)
 
 
-def _apart(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def apart(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Part options into those that find lines, and those that read them."""
     of_json = dict(options)
     names = [name for name in options if name.lower() in _OF_TEXT]
@@ -176,7 +181,7 @@ def _apart(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     return of_text, {**of_json, "mode": "PERMISSIVE"}
 
 
-def _lines(
+def decoded(
     spark: SparkSession,
     paths: Sequence[str],
     options: Mapping[str, str],
@@ -186,23 +191,23 @@ def _lines(
     schema = StructType([StructField(_RAW, StringType()), *(folders or ())])
     rows = text(spark, paths, schema, **options)
     line = _decoded(options.get("encoding"))
-    return placed(rows).withColumn(_LINE, line)
+    return placed(rows).withColumn(LINE, line)
 
 
 def _is_lossy(options: Mapping[str, str]) -> Column:
     """Tell whether Spark would read a line, and drop or alter text of it; or null."""
     mark = f"falaj{uuid.uuid4().hex}"
-    wrapped = F.concat(F.lit(f'{{"{mark}":['), F.col(_LINE), F.lit(f'\n,"{mark}"]}}'))
+    wrapped = F.concat(F.lit(f'{{"{mark}":['), F.col(LINE), F.lit(f'\n,"{mark}"]}}'))
     array = StructType([StructField(mark, ArrayType(StringType()))])
     bad = f"{mark}_bad"
     first = StructType([StructField(bad, StringType())])
     given = {**options, "columnNameOfCorruptRecord": bad}
     elements = F.from_json(wrapped, array, given).getField(mark)
     is_one = (F.size(elements) == 2) & (F.get(elements, F.lit(1)) == mark)
-    is_object = F.from_json(_LINE, first, given).getField(bad).isNull()
-    is_array = F.from_json(_LINE, ArrayType(StringType()), given).isNotNull()
-    is_read = F.when(F.col(_LINE).rlike(_ARRAY), is_array).otherwise(is_object)
-    escapes = F.regexp_replace(_LINE, _BACKSLASH_OR_PAIR, "")
+    is_object = F.from_json(LINE, first, given).getField(bad).isNull()
+    is_array = F.from_json(LINE, ArrayType(StringType()), given).isNotNull()
+    is_read = F.when(F.col(LINE).rlike(_ARRAY), is_array).otherwise(is_object)
+    escapes = F.regexp_replace(LINE, _BACKSLASH_OR_PAIR, "")
     has_half = escapes.rlike(r"\\u[dD][89a-fA-F]")
     return (has_half | ~F.coalesce(is_one, F.lit(False))) & is_read
 

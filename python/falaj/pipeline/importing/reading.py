@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from falaj.errors import InvalidArgument
 from falaj.pipeline.base.frame import sentence, struct_of
-from falaj.pipeline.importing import lines, sources
+from falaj.pipeline.importing import lines, quotes, sources
 from falaj.pipeline.importing.lines import file_of
 from falaj.pipeline.importing.remote import escaped
 
@@ -95,6 +95,8 @@ def read(spark: SparkSession, config: ImportConfig, form: str, paths: Sequence[s
         InvalidArgument: Spark cannot read them so, or it would leave some out.
     """
     with told_plainly():
+        if form == "csv":
+            quotes.expect_matching(spark, paths, config.options, "source")
         found = _read(spark, config, form, paths)
         _expect_names(found.columns)
         _expect_all(found.frame, paths)
@@ -204,6 +206,7 @@ def _options(config: ImportConfig, form: str) -> dict[str, str]:
     if form == "csv":
         # Rows are held against all columns, and the heading against the schema.
         usual |= {"header": "true", "enforceSchema": "false", "columnPruning": "false"}
+        usual |= quotes.reader_options(config.options)
     if form == "parquet":
         usual |= {"mergeSchema": "true"}
     kept = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD} if form != "parquet" else {}

@@ -26,7 +26,7 @@ from falaj.errors import InvalidArgument
 from falaj.pipeline.base import bad
 from falaj.pipeline.base.documents import document
 from falaj.pipeline.base.frame import sentence
-from falaj.pipeline.importing import lines, remote
+from falaj.pipeline.importing import lines, quotes, remote
 from falaj.pipeline.importing.sources import expect_readable
 from falaj.pipeline.streaming.flow import BAD, RECORD, whole_rows
 from falaj.spark.reading.ranges import open_raw
@@ -211,6 +211,8 @@ def _rows(spark: SparkSession, path: Path | str, null: str) -> DataFrame:
     try:
         if kind == "parquet":
             return spark.read.options(**lines.WHOLE).parquet(*names)
+        if kind == "csv":
+            quotes.expect_matching(spark, found, {}, f"the table {path}")
         frame = _csv(spark, names, null) if kind == "csv" else _json(spark, found)
     except AnalysisException as error:
         raise InvalidArgument(f"Spark does not read the table {path}: {sentence(error)}") from None
@@ -225,6 +227,7 @@ def _rows(spark: SparkSession, path: Path | str, null: str) -> DataFrame:
 def _csv(spark: SparkSession, names: list[str], null: str) -> DataFrame:
     null = null.encode().decode(_BYTES)
     reader = spark.read.options(header="true", nullValue=null, encoding=_BYTES, **lines.WHOLE)
+    reader = reader.options(**quotes.reader_options({}))
     frame = reader.csv(names)
     read = frame.columns
     if not read:
