@@ -131,10 +131,10 @@ _SPOKEN = {
 
 
 QUOTES = (
-    "write a quote in a value twice; or give options with multiLine 'true' if values have several "
-    "lines, or with escape '\\' if that stands before quotes"
+    "write a quote in a value twice, or say in options what the file has: multiLine 'true' for "
+    "values of several lines, escape '\\' for backslashes before quotes"
 )
-"""What helps where quotes of CSV do not match."""
+"""Advice where quotes of CSV do not match."""
 _UNREAD = re.compile(
     r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (.+?)\.\s+SQLSTATE"
 )
