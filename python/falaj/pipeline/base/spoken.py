@@ -131,8 +131,8 @@ _SPOKEN = {
 
 
 QUOTES = (
-    "write a quote in a value twice, or say in options what the file has: multiLine 'true' for "
-    "values of several lines, escape '\\' for backslashes before quotes"
+    "write a quote in a value twice, or give options with multiLine 'true' for values of several "
+    "lines, or escape '\\' for backslashes"
 )
 """Advice where quotes of CSV do not match."""
 _UNREAD = re.compile(

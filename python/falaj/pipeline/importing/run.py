@@ -69,8 +69,8 @@ class ImportConfig(Config):
         schema: Columns of the files as Spark writes types, `id BIGINT, name STRING`. None lets
             Spark find out; it then reads CSV and JSON files once more.
         options: Options of Spark's reader of that format, as `{"sep": ";"}`. CSV files have a
-            header line unless `header` is "false", and quotes as RFC 4180 has them. Options that leave
-            out files or rows, as `pathGlobFilter` and `mode`, are refused.
+            header line unless `header` is "false", and quotes as RFC 4180 has them. Options that
+            leave out files or rows, as `pathGlobFilter` and `mode`, are refused.
         value: The column of text or bytes that becomes the record's value; None for the row as
             JSON.
         columns: The columns in that JSON; None for all.
