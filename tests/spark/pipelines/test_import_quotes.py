@@ -136,6 +136,17 @@ def test_quotes_that_do_not_match_are_refused_with_what_helps(
         assert "sales" not in store.topics or not list(store.any_topic("sales"))
 
 
+@pytest.mark.parametrize("encoding", ["ISO-8859-1", "UTF-16"])
+def test_quotes_match_in_each_encoding(do: Do, tmp_path: Path, encoding: str) -> None:
+    options = {"multiLine": "true", "encoding": encoding}
+    (tmp_path / "a.csv").write_bytes('s,n\n"é ""q""",1\n'.encode(encoding))
+    do(options=options)
+    assert read(tmp_path) == ['é "q"']
+    (tmp_path / "b.csv").write_bytes('n,s\n1,"é open\n2,x\n'.encode(encoding))
+    with pytest.raises(InvalidArgument, match=r"b\.csv has 1 line with a quote that does not"):
+        do(options=options, source=tmp_path / "b.csv", schema="n INT, s STRING")
+
+
 def test_quotes_are_text_where_no_value_begins_with_one_or_none_is_a_quote(
     do: Do, tmp_path: Path
 ) -> None:

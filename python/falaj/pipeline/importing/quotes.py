@@ -137,9 +137,10 @@ def expect_matching(
 def _odd(
     spark: SparkSession, paths: Sequence[str], of_text: Mapping[str, str], grammar: _Grammar
 ) -> list[str]:
-    """Find files with an odd number of quotes."""
+    """Find files with an odd number of quotes, or with lines that cannot be read one by one."""
     rows = lines.decoded(spark, paths, of_text)
-    count = F.sum(grammar.quotes(F.col(lines.LINE)))
-    found = rows.groupBy(lines.FILE).agg(count.alias("quotes")).where("quotes % 2 = 1")
+    line = F.col(lines.LINE)
+    is_odd = (F.sum(grammar.quotes(line)) % 2 == 1) | F.max(line.isNull())
+    found = rows.groupBy(lines.FILE).agg(is_odd.alias("is_odd")).where("is_odd")
     odd = {lines.file_of(row[0]) for row in found.collect()}
     return [path for path in paths if path in odd]
